@@ -1,0 +1,36 @@
+# Everything runs in .venv, which each target makes and fills by itself; nothing is done twice.
+
+PYTHON ?= python3
+VENV := .venv
+READY := $(VENV)/.ready
+TRAIN_ARGS ?=
+
+.PHONY: train test test-all lint format bench clean
+
+train: $(READY)
+	$(VENV)/bin/headrace train $(TRAIN_ARGS)
+
+test: $(READY)
+	$(VENV)/bin/pytest -m "not slow"
+
+test-all: $(READY)
+	$(VENV)/bin/pytest
+
+lint: $(READY)
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/mypy
+	$(VENV)/bin/lint-imports
+
+format: $(READY)
+	$(VENV)/bin/ruff check --fix .
+	$(VENV)/bin/ruff format .
+
+# torch is asked for by itself first: with the exact version named, pip takes the build that fits this machine.
+$(READY): pyproject.toml constraints.txt
+	test -x $(VENV)/bin/python || $(PYTHON) -m venv $(VENV)
+	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev]"
+	touch $(READY)
+
+clean:
+	rm -rf $(VENV) build dist runs src/*.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache

@@ -1,0 +1,1 @@
+"""Headrace: pipeline-parallel training of PyTorch models – planned, proved, run and explained."""

@@ -1,0 +1,228 @@
+"""Proof before running: a schedule is complete and cannot deadlock, or here is exactly why not.
+
+With receives in the order of sends and sends that never block, a schedule is free of deadlock exactly when data-flow
+edges (see `dependencies`) and the order inside each row together have no cycle, whatever the timing. So it is enough
+to play it once:
+
+    every rank runs its next action as soon as what it waits for has run
+    ├─ all rows end      → there is a valid order, hence no cycle, hence no deadlock at any speed
+    └─ nothing can move  → following "waits for" from a stuck rank must come back: that cycle is the refutation
+"""
+
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from headrace.schedule.actions import (
+    BACKWARD,
+    BACKWARD_INPUT,
+    BACKWARD_WEIGHT,
+    ENDS_BACKWARD,
+    FORWARD,
+    KIND_NAMES,
+    Action,
+)
+from headrace.schedule.dependencies import Dependencies
+from headrace.schedule.messages import Channel, channels, wanted_by
+from headrace.schedule.schedule import Schedule
+
+
+class InvalidSchedule(ValueError):
+    """A schedule that must not run; the message says why in words.
+
+    Attributes:
+        waits: the cycle of waits, as (rank, action that waits, action waited for); empty for other faults.
+    """
+
+    def __init__(self, message: str, waits: tuple[tuple[int, Action, Action], ...] = ()) -> None:
+        super().__init__(message)
+        self.waits = waits
+
+
+@dataclass(frozen=True)
+class Proof:
+    """What has been proved of a schedule.
+
+    Attributes:
+        schedule: the schedule that this is about.
+        peak_in_flight: per rank, the most (stage, micro-batch) pairs whose F has begun and whose last backward
+            part has not ended. It follows from the order alone, whatever the timing.
+        queue_depth: per channel, how many messages can be under way at most, whatever the timing: with queues
+            of this depth no send ever waits.
+    """
+
+    schedule: Schedule
+    peak_in_flight: tuple[int, ...]
+    queue_depth: Mapping[Channel, int]
+
+    def __str__(self) -> str:
+        s = self.schedule
+        depth = max(self.queue_depth.values(), default=0)
+        return (
+            f"{s.name}: {s.actions} actions on {s.ranks} ranks are complete and cannot deadlock; "
+            f"in flight at most {', '.join(map(str, self.peak_in_flight))}; queues of {depth} suffice"
+        )
+
+
+def check(schedule: Schedule) -> Proof:
+    """Prove that `schedule` may run.
+
+    Every (stage, micro-batch) must have one F, then at most one R, then one B or one I and one W, each on the rank
+    that holds the stage; and no order of events may deadlock.
+
+    Raises:
+        InvalidSchedule: it may not; the message names the action, or the cycle of waits.
+    """
+    _check_parts(schedule)
+    dependencies = Dependencies(schedule)
+    order = _play(schedule, dependencies)
+    return Proof(schedule, _peak_in_flight(schedule), _queue_depth(schedule, order))
+
+
+def _check_parts(schedule: Schedule) -> None:
+    placement, m = schedule.placement, schedule.micro_batches
+    if schedule.ranks != placement.ranks:
+        raise InvalidSchedule(
+            f"{schedule.name} has {schedule.ranks} rows, but its placement names {placement.ranks} ranks"
+        )
+    seen: set[Action] = set()
+    for rank, row in enumerate(schedule.rows):
+        for action in row:
+            stage, _, k = action
+            if not (0 <= stage < placement.stages and 0 <= k < m):
+                raise InvalidSchedule(
+                    f"rank {rank} runs {action}, but there are only stages 0…{placement.stages - 1} "
+                    f"and micro-batches 0…{m - 1}"
+                )
+            if placement.rank_of[stage] != rank:
+                raise InvalidSchedule(
+                    f"rank {rank} runs {action}, but rank {placement.rank_of[stage]} holds stage {stage}"
+                )
+            if action in seen:
+                raise InvalidSchedule(f"rank {rank} runs {action} twice")
+            seen.add(action)
+    for stage, rank in enumerate(placement.rank_of):
+        for k in range(m):
+            _check_one(seen, rank, stage, k)
+
+
+def _check_one(seen: set[Action], rank: int, stage: int, k: int) -> None:
+    has = {kind: Action(stage, kind, k) in seen for kind in KIND_NAMES}
+    if not has[FORWARD]:
+        raise InvalidSchedule(f"{stage}F{k} is missing: rank {rank} holds stage {stage} and never runs it")
+    if has[BACKWARD]:
+        extra = next((kind for kind in (BACKWARD_INPUT, BACKWARD_WEIGHT) if has[kind]), None)
+        if extra:
+            raise InvalidSchedule(
+                f"rank {rank} runs both {stage}B{k} and {stage}{extra}{k}: B already contains I and W, so drop one"
+            )
+    elif has[BACKWARD_INPUT] != has[BACKWARD_WEIGHT]:
+        there, absent = ("I", "W") if has[BACKWARD_INPUT] else ("W", "I")
+        raise InvalidSchedule(
+            f"{stage}{absent}{k} is missing: rank {rank} runs {stage}{there}{k}, and a split backward needs both parts"
+        )
+    elif not has[BACKWARD_INPUT]:
+        raise InvalidSchedule(
+            f"{stage}B{k} (or {stage}I{k} and {stage}W{k}) is missing: rank {rank} never runs the backward"
+        )
+
+
+def _play(schedule: Schedule, dependencies: Dependencies) -> list[tuple[int, Action]]:
+    """Run everything in some valid order and return it as (rank, action), or raise with the cycle."""
+    rows = schedule.rows
+    position = [0] * len(rows)
+    done: set[Action] = set()
+    waiting: dict[Action, int] = {}
+    order: list[tuple[int, Action]] = []
+    ready = deque(range(len(rows)))
+    while ready:
+        rank = ready.popleft()
+        row = rows[rank]
+        while position[rank] < len(row):
+            action = row[position[rank]]
+            missing = next((d for d in dependencies.of(action) if d not in done), None)
+            if missing is not None:
+                waiting[missing] = rank
+                break
+            done.add(action)
+            order.append((rank, action))
+            position[rank] += 1
+            woken = waiting.pop(action, None)
+            if woken is not None and woken != rank:
+                ready.append(woken)
+    stuck = [rank for rank, row in enumerate(rows) if position[rank] < len(row)]
+    if stuck:
+        raise _refutation(schedule, dependencies, position, done, stuck[0])
+    return order
+
+
+def _refutation(
+    schedule: Schedule, dependencies: Dependencies, position: list[int], done: set[Action], rank: int
+) -> InvalidSchedule:
+    """Follow the waits from a stuck rank until one rank comes up again: what lies between is the cycle."""
+    rank_of = schedule.placement.rank_of
+    path: list[tuple[int, Action, Action]] = []
+    while rank not in (earlier for earlier, _, _ in path):
+        waits = schedule.rows[rank][position[rank]]
+        wanted = next(d for d in dependencies.of(waits) if d not in done)
+        path.append((rank, waits, wanted))
+        rank = rank_of[wanted.stage]
+    start = next(i for i, (earlier, _, _) in enumerate(path) if earlier == rank)
+    cycle = tuple(path[start:])
+    sentences = []
+    for i, (at, waits, wanted) in enumerate(cycle):
+        owner, blocker, _ = cycle[(i + 1) % len(cycle)]
+        who = "it" if owner == at else f"rank {owner}"
+        sentences.append(f"rank {at} waits at {waits} for {wanted}, which {who} runs only after {blocker}")
+    return InvalidSchedule(f"{schedule.name} deadlocks: " + "; ".join(sentences), cycle)
+
+
+def _peak_in_flight(schedule: Schedule) -> tuple[int, ...]:
+    peaks = []
+    for row in schedule.rows:
+        now = peak = 0
+        for action in row:
+            if action.kind == FORWARD:
+                now += 1
+                peak = max(peak, now)
+            elif action.kind in ENDS_BACKWARD:
+                now -= 1
+        peaks.append(peak)
+    return tuple(peaks)
+
+
+def _queue_depth(schedule: Schedule, order: list[tuple[int, Action]]) -> dict[Channel, int]:
+    """How far a sender can run ahead of its receiver: the sends done, less the receives known to have happened.
+
+    Vector clocks: `clock[r]` counts the actions of rank r that surely happened before. A message has left its queue
+    once the action that wants it has begun.
+    """
+    every = channels(schedule)
+    wants: dict[Channel, list[int]] = {channel: [] for channel in every}
+    place = {message.message: channel for channel, messages in every.items() for message in messages}
+    for row in schedule.rows:
+        for index, action in enumerate(row):
+            message = wanted_by(action, schedule.stages)
+            if message in place:
+                wants[place[message]].append(index)
+    sends = {outgoing.action: channel for channel, messages in every.items() for outgoing in messages}
+    sent = dict.fromkeys(every, 0)
+    known = dict.fromkeys(every, 0)
+    depth = dict.fromkeys(every, 0)
+    clocks = [[0] * schedule.ranks for _ in schedule.rows]
+    at_send: dict[object, list[int]] = {}
+    for rank, action in order:
+        clock = clocks[rank]
+        message = wanted_by(action, schedule.stages)
+        if message in place:
+            clocks[rank] = clock = list(map(max, clock, at_send.pop(message)))
+        clock[rank] += 1
+        channel = sends.get(action)
+        if channel is not None:
+            sent[channel] += 1
+            taken, begun = wants[channel], clock[channel.destination]
+            while known[channel] < len(taken) and taken[known[channel]] < begun:
+                known[channel] += 1
+            depth[channel] = max(depth[channel], sent[channel] - known[channel])
+            at_send[every[channel][sent[channel] - 1].message] = list(clock)
+    return depth

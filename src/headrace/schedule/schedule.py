@@ -1,0 +1,58 @@
+"""A schedule is data: for each rank, the ordered list of actions that it performs.
+
+The checker, the simulator, the charts and the runtime all read this one object; sends and receives
+are derived from it (see `messages`), never written in it.
+"""
+
+from dataclasses import dataclass, replace
+
+from headrace.schedule.actions import FORWARD, Action
+from headrace.schedule.placement import Placement
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """What each rank does, in order.
+
+    Attributes:
+        name: what people call it, such as "1f1b".
+        rows: one tuple of actions per rank.
+        placement: which rank holds which stage.
+        micro_batches: how many micro-batches (m) flow through in one step.
+
+    A Schedule may be wrong – that is what `check` is for. The runtime runs none unchecked.
+    """
+
+    name: str
+    rows: tuple[tuple[Action, ...], ...]
+    placement: Placement
+    micro_batches: int
+
+    @property
+    def ranks(self) -> int:
+        """How many ranks there are (p)."""
+        return len(self.rows)
+
+    @property
+    def stages(self) -> int:
+        """How many stages there are (S)."""
+        return self.placement.stages
+
+    @property
+    def actions(self) -> int:
+        """How many actions there are on all ranks together."""
+        return sum(map(len, self.rows))
+
+    def to_text(self) -> str:
+        """The grid notation, one row per rank; `parse` reads it back. See `headrace.schedule.text`."""
+        from headrace.schedule.text import to_text
+
+        return to_text(self)
+
+    def forward_only(self, micro_batches: int) -> "Schedule":
+        """What is left of this schedule when nothing is learned: its forwards of the first `micro_batches`.
+
+        The order of what remains is a sub-order of a proven schedule with no wait added, so it is proven too.
+        """
+        rows = tuple(tuple(a for a in row if a.kind == FORWARD and a.micro_batch < micro_batches) for row in self.rows)
+        return replace(self, name=f"{self.name} (forward only)", rows=rows, micro_batches=micro_batches)
