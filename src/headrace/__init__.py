@@ -1,1 +1,52 @@
-"""Headrace: pipeline-parallel training of PyTorch models – planned, proved, run and explained."""
+"""Headrace: pipeline-parallel training of PyTorch models – planned, proved, run and explained.
+
+What needs torch is imported when it is first asked for, so that schedules and simulations work in a blink, and on
+machines without torch.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
+from headrace import schedule
+from headrace.costs import Costs
+from headrace.partition import partition
+from headrace.simulate import simulate
+from headrace.timeline import Timeline
+
+if TYPE_CHECKING:
+    __version__: str
+
+_LAZY: Final = {
+    "Pipeline": "headrace.runtime.pipeline",
+    "profile": "headrace.profiling",
+    "verify": "headrace.train.verify",
+}
+
+__all__ = [
+    "Costs",
+    "Pipeline",
+    "Timeline",
+    "__version__",
+    "partition",
+    "profile",
+    "schedule",
+    "simulate",
+    "verify",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        from importlib.metadata import version
+
+        value: Any = version("headrace")
+    elif name in _LAZY:
+        value = getattr(import_module(_LAZY[name]), name)
+    else:
+        raise AttributeError(f"module 'headrace' has no attribute {name!r}")
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

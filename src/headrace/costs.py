@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from math import inf
 
 from headrace.schedule.actions import BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, FORWARD, RECOMPUTE, Kind
 
@@ -25,7 +26,7 @@ class Costs:
     Numbers are used as they are: ints and Fractions stay exact through a simulation.
 
     Raises:
-        TypeError, ValueError: a cost is not a number, or is negative.
+        TypeError, ValueError: a cost is not a number, is negative or not finite.
     """
 
     forward: PerStage = 1
@@ -43,8 +44,8 @@ class Costs:
             for number in value if several else (value,):
                 if not isinstance(number, (int, float, Fraction)):
                     raise TypeError(f"{name}={value!r} must be a number of seconds, or one number per stage")
-                if not number >= 0:
-                    raise ValueError(f"{name}={value!r} has a cost that is not 0 or more: {number!r}")
+                if not 0 <= number < inf:
+                    raise ValueError(f"{name}={value!r} has a cost that is not finite and 0 or more: {number!r}")
             if several:
                 object.__setattr__(self, name, tuple(value))
 

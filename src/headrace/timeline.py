@@ -6,6 +6,7 @@ Charts, metrics and comparisons read only this, so "predicted against measured" 
 from collections import defaultdict
 from dataclasses import dataclass
 from functools import cached_property
+from operator import itemgetter
 from typing import NamedTuple
 
 from headrace.schedule.actions import ENDS_BACKWARD, FORWARD, Action
@@ -71,9 +72,9 @@ class Timeline:
 
 
 def _peak(changes: list[tuple[float, int]]) -> int:
-    """The largest running sum; at one instant, what ends comes before what begins."""
+    """The largest running sum; what happens at one instant happens in the order of the rank's row."""
     now = peak = 0
-    for _, change in sorted(changes):
+    for _, change in sorted(changes, key=itemgetter(0)):
         now += change
         peak = max(peak, now)
     return peak

@@ -1,1 +1,5 @@
-""""""
+"""Text to train on."""
+
+from headrace.data.text import Batches, Text, load
+
+__all__ = ["Batches", "Text", "load"]

@@ -15,7 +15,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from fractions import Fraction
 from itertools import accumulate, pairwise
-from math import isfinite, lcm
+from math import inf, lcm
 
 from headrace.schedule.numbers import at_least
 
@@ -30,7 +30,7 @@ def partition(costs: Sequence[float], stages: int) -> tuple[int, ...]:
         stages: how many stages, p.
 
     Raises:
-        TypeError: `stages` is not a whole number.
+        TypeError: `stages` is not a whole number, or a cost is no number.
         ValueError: there are fewer layers than stages, or a cost is negative or not finite.
     """
     at_least(1, stages=stages)
@@ -40,7 +40,9 @@ def partition(costs: Sequence[float], stages: int) -> tuple[int, ...]:
             "use fewer ranks, or split the model into finer layers"
         )
     for layer, cost in enumerate(costs):
-        if not isfinite(cost) or cost < 0:
+        if not isinstance(cost, (int, float, Fraction)):
+            raise TypeError(f"costs[{layer}]={cost!r} must be a number, not {type(cost).__name__}")
+        if not 0 <= cost < inf:
             raise ValueError(f"costs[{layer}]={cost!r} must be a finite number that is not negative")
     prefix = [0, *accumulate(_integers(costs))]
     ends = _even_cut(prefix, stages, _best_bound(prefix, stages))

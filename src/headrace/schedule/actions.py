@@ -33,7 +33,7 @@ KIND_NAMES: Final[dict[Kind, str]] = {
     "R": "recompute",
 }
 
-_NOTATION = re.compile(r"(0|[1-9][0-9]*)([FBIWR])(0|[1-9][0-9]*)", re.ASCII)
+_NOTATION = re.compile(r"(0|[1-9][0-9]*)([FBIWR])(0|[1-9][0-9]*)")
 
 
 class Action(NamedTuple):

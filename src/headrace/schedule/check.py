@@ -19,11 +19,11 @@ from headrace.schedule.actions import (
     BACKWARD_WEIGHT,
     ENDS_BACKWARD,
     FORWARD,
-    KIND_NAMES,
     Action,
 )
 from headrace.schedule.dependencies import Dependencies
-from headrace.schedule.messages import Channel, channels, wanted_by
+from headrace.schedule.messages import Channel, channels
+from headrace.schedule.queues import queue_depth
 from headrace.schedule.schedule import Schedule
 
 
@@ -76,7 +76,7 @@ def check(schedule: Schedule) -> Proof:
     _check_parts(schedule)
     dependencies = Dependencies(schedule)
     order = _play(schedule, dependencies)
-    return Proof(schedule, _peak_in_flight(schedule), _queue_depth(schedule, order))
+    return Proof(schedule, _peak_in_flight(schedule), queue_depth(schedule, order, channels(schedule)))
 
 
 def _check_parts(schedule: Schedule) -> None:
@@ -85,10 +85,10 @@ def _check_parts(schedule: Schedule) -> None:
         raise InvalidSchedule(
             f"{schedule.name} has {schedule.ranks} rows, but its placement names {placement.ranks} ranks"
         )
-    seen: set[Action] = set()
+    kinds: dict[tuple[int, int], str] = {}  # of each (stage, micro-batch)
     for rank, row in enumerate(schedule.rows):
         for action in row:
-            stage, _, k = action
+            stage, kind, k = action
             if not (0 <= stage < placement.stages and 0 <= k < m):
                 raise InvalidSchedule(
                     f"rank {rank} runs {action}, but there are only stages 0…{placement.stages - 1} "
@@ -98,30 +98,30 @@ def _check_parts(schedule: Schedule) -> None:
                 raise InvalidSchedule(
                     f"rank {rank} runs {action}, but rank {placement.rank_of[stage]} holds stage {stage}"
                 )
-            if action in seen:
+            has = kinds.get((stage, k), "")
+            if kind in has:
                 raise InvalidSchedule(f"rank {rank} runs {action} twice")
-            seen.add(action)
+            kinds[stage, k] = has + kind
     for stage, rank in enumerate(placement.rank_of):
         for k in range(m):
-            _check_one(seen, rank, stage, k)
+            _check_one(kinds.get((stage, k), ""), rank, stage, k)
 
 
-def _check_one(seen: set[Action], rank: int, stage: int, k: int) -> None:
-    has = {kind: Action(stage, kind, k) in seen for kind in KIND_NAMES}
-    if not has[FORWARD]:
+def _check_one(has: str, rank: int, stage: int, k: int) -> None:
+    if FORWARD not in has:
         raise InvalidSchedule(f"{stage}F{k} is missing: rank {rank} holds stage {stage} and never runs it")
-    if has[BACKWARD]:
-        extra = next((kind for kind in (BACKWARD_INPUT, BACKWARD_WEIGHT) if has[kind]), None)
+    if BACKWARD in has:
+        extra = next((kind for kind in (BACKWARD_INPUT, BACKWARD_WEIGHT) if kind in has), None)
         if extra:
             raise InvalidSchedule(
                 f"rank {rank} runs both {stage}B{k} and {stage}{extra}{k}: B already contains I and W, so drop one"
             )
-    elif has[BACKWARD_INPUT] != has[BACKWARD_WEIGHT]:
-        there, absent = ("I", "W") if has[BACKWARD_INPUT] else ("W", "I")
+    elif (BACKWARD_INPUT in has) != (BACKWARD_WEIGHT in has):
+        there, absent = ("I", "W") if BACKWARD_INPUT in has else ("W", "I")
         raise InvalidSchedule(
             f"{stage}{absent}{k} is missing: rank {rank} runs {stage}{there}{k}, and a split backward needs both parts"
         )
-    elif not has[BACKWARD_INPUT]:
+    elif BACKWARD_INPUT not in has:
         raise InvalidSchedule(
             f"{stage}B{k} (or {stage}I{k} and {stage}W{k}) is missing: rank {rank} never runs the backward"
         )
@@ -140,16 +140,19 @@ def _play(schedule: Schedule, dependencies: Dependencies) -> list[tuple[int, Act
         row = rows[rank]
         while position[rank] < len(row):
             action = row[position[rank]]
-            missing = next((d for d in dependencies.of(action) if d not in done), None)
-            if missing is not None:
-                waiting[missing] = rank
-                break
-            done.add(action)
-            order.append((rank, action))
-            position[rank] += 1
-            woken = waiting.pop(action, None)
-            if woken is not None and woken != rank:
-                ready.append(woken)
+            for needed in dependencies.of(action):
+                if needed not in done:
+                    break
+            else:
+                done.add(action)
+                order.append((rank, action))
+                position[rank] += 1
+                woken = waiting.pop(action, None)
+                if woken is not None and woken != rank:
+                    ready.append(woken)
+                continue
+            waiting[needed] = rank
+            break
     stuck = [rank for rank, row in enumerate(rows) if position[rank] < len(row)]
     if stuck:
         raise _refutation(schedule, dependencies, position, done, stuck[0])
@@ -189,40 +192,3 @@ def _peak_in_flight(schedule: Schedule) -> tuple[int, ...]:
                 now -= 1
         peaks.append(peak)
     return tuple(peaks)
-
-
-def _queue_depth(schedule: Schedule, order: list[tuple[int, Action]]) -> dict[Channel, int]:
-    """How far a sender can run ahead of its receiver: the sends done, less the receives known to have happened.
-
-    Vector clocks: `clock[r]` counts the actions of rank r that surely happened before. A message has left its queue
-    once the action that wants it has begun.
-    """
-    every = channels(schedule)
-    wants: dict[Channel, list[int]] = {channel: [] for channel in every}
-    place = {message.message: channel for channel, messages in every.items() for message in messages}
-    for row in schedule.rows:
-        for index, action in enumerate(row):
-            message = wanted_by(action, schedule.stages)
-            if message in place:
-                wants[place[message]].append(index)
-    sends = {outgoing.action: channel for channel, messages in every.items() for outgoing in messages}
-    sent = dict.fromkeys(every, 0)
-    known = dict.fromkeys(every, 0)
-    depth = dict.fromkeys(every, 0)
-    clocks = [[0] * schedule.ranks for _ in schedule.rows]
-    at_send: dict[object, list[int]] = {}
-    for rank, action in order:
-        clock = clocks[rank]
-        message = wanted_by(action, schedule.stages)
-        if message in place:
-            clocks[rank] = clock = list(map(max, clock, at_send.pop(message)))
-        clock[rank] += 1
-        channel = sends.get(action)
-        if channel is not None:
-            sent[channel] += 1
-            taken, begun = wants[channel], clock[channel.destination]
-            while known[channel] < len(taken) and taken[known[channel]] < begun:
-                known[channel] += 1
-            depth[channel] = max(depth[channel], sent[channel] - known[channel])
-            at_send[every[channel][sent[channel] - 1].message] = list(clock)
-    return depth

@@ -6,7 +6,6 @@ produces them and are received in that order: no tags are needed, and the receiv
 order, keeps early ones aside.
 """
 
-from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from headrace.schedule.actions import FORWARD, GIVES_INPUT_GRADIENT, Action
@@ -28,8 +27,7 @@ class Channel(NamedTuple):
     destination: int
 
 
-@dataclass(frozen=True)
-class Outgoing:
+class Outgoing(NamedTuple):
     """A message and the action that produces it."""
 
     action: Action
@@ -59,11 +57,13 @@ def wanted_by(action: Action, stages: int) -> Message | None:
 def channels(schedule: Schedule) -> dict[Channel, tuple[Outgoing, ...]]:
     """Every channel between two different ranks, with its messages in the order of sending."""
     rank_of = schedule.placement.rank_of
-    found: dict[Channel, list[Outgoing]] = {}
+    found: dict[Channel, tuple[Outgoing, ...]] = {}
     for source, row in enumerate(schedule.rows):
+        to: dict[int, list[Outgoing]] = {}
         for action in row:
             message = produced_by(action, schedule.stages)
             if message is not None and rank_of[message.stage] != source:
-                channel = Channel(source, rank_of[message.stage])
-                found.setdefault(channel, []).append(Outgoing(action, message))
-    return {channel: tuple(messages) for channel, messages in sorted(found.items())}
+                to.setdefault(rank_of[message.stage], []).append(Outgoing(action, message))
+        for destination, messages in sorted(to.items()):
+            found[Channel(source, destination)] = tuple(messages)
+    return found

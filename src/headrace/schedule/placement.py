@@ -14,7 +14,7 @@ class Placement:
     """`rank_of[s]` is the rank that holds stage s.
 
     Raises:
-        ValueError: there is no stage, or some rank below the highest one holds no stage.
+        ValueError: there is no stage, a rank is negative, or some rank below the highest one holds no stage.
     """
 
     rank_of: tuple[int, ...]
@@ -22,11 +22,14 @@ class Placement:
     def __post_init__(self) -> None:
         if not self.rank_of:
             raise ValueError("a placement needs at least one stage")
-        missing = sorted(set(range(max(self.rank_of) + 1)) - set(self.rank_of))
-        if missing or min(self.rank_of) < 0:
+        if min(self.rank_of) < 0:
+            raise ValueError(f"rank_of={self.rank_of} names rank {min(self.rank_of)}: number the ranks 0, 1, 2 …")
+        ranks = set(self.rank_of)
+        missing = next(rank for rank in range(len(ranks) + 1) if rank not in ranks)
+        if missing < max(ranks):
             raise ValueError(
-                f"rank_of={self.rank_of} leaves rank {missing[0] if missing else min(self.rank_of)} "
-                "without a stage: number the ranks 0, 1, 2 … and give each at least one stage"
+                f"rank_of={self.rank_of} leaves rank {missing} without a stage: "
+                "number the ranks 0, 1, 2 … and give each at least one stage"
             )
 
     @classmethod

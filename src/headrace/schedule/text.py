@@ -6,14 +6,20 @@ One row per rank, comma-separated cells, an empty cell where the rank idles:
     ,1F0,1F1,1B0,1B1,
 
 We write one column per tick of a clock in which every action takes one tick, so that the grid can be read as a
-picture. Reading ignores where the idle cells stand: the order within a row is all there is to a schedule.
+picture. Reading ignores where the idle cells stand: the order within a row is all there is to a schedule. It also
+passes over cells such as `0REDUCE_GRAD`, with which PyTorch notes when data-parallel replicas reduce their gradients:
+that is no work of the pipeline.
 """
+
+import re
 
 from headrace.schedule.actions import Action
 from headrace.schedule.check import InvalidSchedule
 from headrace.schedule.dependencies import Dependencies
 from headrace.schedule.placement import Placement
 from headrace.schedule.schedule import Schedule
+
+_NO_WORK = re.compile(r"|[0-9]+REDUCE_GRAD")
 
 
 def to_text(schedule: Schedule) -> str:
@@ -62,10 +68,10 @@ def parse(text: str, name: str = "custom") -> Schedule:
     """
     rows = []
     holder: dict[int, int] = {}
-    for r, line in enumerate(text.strip().splitlines()):
+    for r, line in enumerate(text.rstrip().splitlines()):
         row = []
         for c, cell in enumerate(line.split(",")):
-            if not cell.strip():
+            if _NO_WORK.fullmatch(cell.strip()):
                 continue
             try:
                 action = Action.parse(cell.strip())
@@ -82,9 +88,9 @@ def parse(text: str, name: str = "custom") -> Schedule:
         rows.append(tuple(row))
     if not rows:
         raise ValueError("there is no row: write one line per rank, such as 0F0,0B0")
-    absent = sorted(set(range(max(holder) + 1)) - set(holder))
-    if absent:
-        raise ValueError(f"stage {absent[0]} is missing: stages are numbered 0…{max(holder)} and each needs a rank")
+    absent = next(stage for stage in range(len(holder) + 1) if stage not in holder)
+    if absent < max(holder):
+        raise ValueError(f"stage {absent} is missing: stages are numbered 0…{max(holder)} and each needs a rank")
     placement = Placement(tuple(holder[stage] for stage in sorted(holder)))
     micro_batches = 1 + max(action.micro_batch for row in rows for action in row)
     return Schedule(name, tuple(rows), placement, micro_batches)

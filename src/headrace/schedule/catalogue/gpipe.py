@@ -2,9 +2,9 @@
 
     p = 3, m = 4, backward in reverse order as in the paper (and twice as long as forward)
 
-    rank 0   F0 F1 F2 F3 ·  ·  ·  ·  ·  ·  [B3 ][B2 ][B1 ][B0 ]
-    rank 1   ·  F0 F1 F2 F3 ·  ·  ·  [B3 ][B2 ][B1 ][B0 ] ·  ·
-    rank 2   ·  ·  F0 F1 F2 F3 [B3 ][B2 ][B1 ][B0 ] ·  ·  ·  ·
+    rank 0  F0 F1 F2 F3 ··················[B3  ][B2  ][B1  ][B0  ]
+    rank 1  ···F0 F1 F2 F3 ·········[B3  ][B2  ][B1  ][B0  ]······
+    rank 2  ······F0 F1 F2 F3 [B3  ][B2  ][B1  ][B0  ]············
 
 Makespan (m+p−1)(F+B), bubble (p−1)/(m+p−1), and all m micro-batches in flight at the turn.
 """

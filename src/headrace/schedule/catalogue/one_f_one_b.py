@@ -2,10 +2,11 @@
 
     p = 3, m = 4 (backward twice as long as forward)
 
-    rank 0   F0 F1 F2 ·  ·  ·  [B0 ] F3 [B1 ] ·  [B2 ] ·  [B3 ]
-    rank 1   ·  F0 F1 ·  [B0 ] F2 [B1 ] F3 [B2 ] ·  [B3 ]
-    rank 2   ·  ·  F0 [B0 ] F1 [B1 ] F2 [B2 ] F3 [B3 ]
-             warm-up  │ steady: one F, one B          │ cool-down
+    rank 0  F0 F1 F2 ············[B0  ]F3 [B1  ]···[B2  ]···[B3  ]
+    rank 1  ···F0 F1 ······[B0  ]F2 [B1  ]F3 [B2  ]···[B3  ]······
+    rank 2  ······F0 [B0  ]F1 [B1  ]F2 [B2  ]F3 [B3  ]············
+
+A row is min(p−1−r, m) forwards to warm up, then pairs of one F and one B, then the backwards that remain.
 
 The same makespan and bubble as GPipe, (m+p−1)(F+B) and (p−1)/(m+p−1), but only min(p−r, m) micro-batches in flight
 on rank r, however large m is.

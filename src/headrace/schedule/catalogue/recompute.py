@@ -3,8 +3,11 @@
 A recompute needs only the stage's saved input, which is on the spot, so a rank that waits for a gradient spends the
 wait on it: with R in front of B, the R runs in the bubble and only B waits.
 
-    rank 0   F0 F1 F2 · · · · · · B2 …      never
-    rank 0   F0 F1 F2 R2 · · · · · B2 R1 B1 …      always: R2 costs nothing here
+    never    rank 0  F0 F1 F2 ·········[B2  ][B1  ][B0  ]
+             rank 1  ···F0 F1 F2 [B2  ][B1  ][B0  ]······
+
+    always   rank 0  F0 F1 F2 R2 ·········[B2  ]R1 [B1  ]R0 [B0  ]      R2 costs rank 0 nothing
+             rank 1  ···F0 F1 F2 R2 [B2  ]R1 [B1  ]R0 [B0  ]······
 """
 
 from collections.abc import Iterable

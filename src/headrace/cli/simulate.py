@@ -1,0 +1,156 @@
+"""`headrace simulate`: what a schedule would cost, without running anything."""
+
+from dataclasses import asdict
+from fractions import Fraction
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from headrace.cli.output import print_json, stdout, user_arguments
+from headrace.costs import Costs
+from headrace.report.gantt import gantt
+from headrace.report.tables import in_words, ranks_table, table
+from headrace.report.units import percent, seconds
+from headrace.schedule.actions import RECOMPUTE
+from headrace.schedule.catalogue import CATALOGUE, build
+from headrace.schedule.schedule import Schedule
+from headrace.simulate.closed_forms import ClosedForm, closed_form
+from headrace.simulate.simulator import simulate as run_simulation
+from headrace.timeline import Timeline
+
+_PER_STAGE = "seconds: one number, or one per stage separated by commas"
+
+
+def simulate(
+    *,
+    schedule: Annotated[str, typer.Option(help=f"One of {', '.join(CATALOGUE)}.")] = "1f1b",
+    ranks: Annotated[int, typer.Option(help="How many ranks, p.")] = 4,
+    micro_batches: Annotated[int, typer.Option(help="How many micro-batches, m.")] = 8,
+    recompute: Annotated[str, typer.Option(help="Recompute forwards: never, always or except_last.")] = "never",
+    drain: Annotated[str | None, typer.Option(help="Order of gpipe's backwards: reverse or forward.")] = None,
+    forward: Annotated[str, typer.Option(help=f"Cost of F in {_PER_STAGE}.")] = "1",
+    backward: Annotated[str | None, typer.Option(help=f"Cost of B in {_PER_STAGE}.", show_default="2")] = None,
+    backward_input: Annotated[str | None, typer.Option(help="Cost of I, the input-gradient part of B.")] = None,
+    backward_weight: Annotated[str | None, typer.Option(help="Cost of W, the weight-gradient part of B.")] = None,
+    recompute_cost: Annotated[str | None, typer.Option(help="Cost of R; that of F if not given.")] = None,
+    transfer: Annotated[str, typer.Option(help="Seconds of a hop between ranks: one number, or one per hop.")] = "0",
+    width: Annotated[
+        int | None, typer.Option(help="Columns of the chart; as wide as the terminal if not given.")
+    ] = None,
+    text: Annotated[bool, typer.Option("--text", help="Print only the schedule, in grid notation.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Simulate a schedule: Gantt chart, makespan, bubble and micro-batches in flight, beside the closed form."""
+    options = {"recompute": recompute} if drain is None else {"recompute": recompute, "drain": drain}
+    with user_arguments("simulate"):
+        if text and as_json:
+            raise ValueError("--text and --json are two forms of output: give one of them")
+        order = build(schedule, ranks=ranks, micro_batches=micro_batches, **options)
+        costs = Costs(
+            forward=_numbers("--forward", forward),
+            **_backward(backward, backward_input, backward_weight),
+            recompute=None if recompute_cost is None else _numbers("--recompute-cost", recompute_cost),
+            transfer=_numbers("--transfer", transfer),
+        )
+        timeline = run_simulation(order, costs)
+        console = stdout()
+        chart = gantt(timeline, console.width if width is None else width) if not (text or as_json) else None
+    theory = _theory(order, costs)
+    if text:
+        typer.echo(order.to_text(), nl=False)
+    elif as_json:
+        print_json(_as_data(order, timeline, theory))
+    else:
+        console.print(
+            f"{order.name}: {order.ranks} ranks, {order.micro_batches} micro-batches, {order.actions} actions\n"
+        )
+        console.print(chart, crop=False)
+        _print_summary(console, timeline, theory)
+
+
+def _numbers(option: str, text: str) -> Any:
+    """Read `1`, `0.5`, `1/3` or `1,2,3`, without rounding.
+
+    Raises:
+        ValueError: it is none of these, or negative; the message names `option`.
+    """
+    found = []
+    for part in text.split(","):
+        try:
+            value = Fraction(part.strip())
+        except (ValueError, ZeroDivisionError):
+            raise ValueError(f"{option} {text}: {part!r} is not a number; write {_PER_STAGE}") from None
+        if value < 0:
+            raise ValueError(f"{option} {text}: a cost cannot be negative")
+        found.append(value.numerator if value.denominator == 1 else value)
+    return found if len(found) > 1 else found[0]
+
+
+def _backward(whole: str | None, inputs: str | None, weights: str | None) -> dict[str, Any]:
+    """The two parts of the backward; a whole B counts as two equal halves.
+
+    Raises:
+        ValueError: both the whole and its parts are given, or one part without the other.
+    """
+    if inputs is None and weights is None:
+        cost = _numbers("--backward", "2" if whole is None else whole)
+        half = [Fraction(c) / 2 for c in cost] if isinstance(cost, list) else Fraction(cost) / 2
+        return {"backward_input": half, "backward_weight": half}
+    if whole is not None:
+        raise ValueError("--backward is the sum of --backward-input and --backward-weight: give it, or those two")
+    if inputs is None or weights is None:
+        absent = "--backward-input" if inputs is None else "--backward-weight"
+        raise ValueError(f"{absent} is missing: a backward costs its two parts together, so give both, or --backward")
+    return {
+        "backward_input": _numbers("--backward-input", inputs),
+        "backward_weight": _numbers("--backward-weight", weights),
+    }
+
+
+def _theory(schedule: Schedule, costs: Costs) -> ClosedForm | None:
+    """The closed form where it applies: equal stages, transfers that take no time, no recompute."""
+    per_stage = costs.per_stage(schedule.stages)
+    forward, backward = set(per_stage["F"]), set(per_stage["B"])
+    if len(forward) > 1 or len(backward) > 1 or any(costs.per_hop(schedule.stages)):
+        return None
+    if any(action.kind == RECOMPUTE for row in schedule.rows for action in row):
+        return None
+    f, b = forward.pop(), backward.pop()
+    if not f + b:
+        return None
+    return closed_form(schedule.name, schedule.ranks, schedule.micro_batches, f, b)
+
+
+def _as_data(schedule: Schedule, timeline: Timeline, theory: ClosedForm | None) -> dict[str, object]:
+    return {
+        "schedule": schedule.name,
+        "ranks": schedule.ranks,
+        "micro_batches": schedule.micro_batches,
+        "makespan": timeline.makespan,
+        "bubble_fraction": timeline.bubble_fraction,
+        "peak_in_flight": timeline.peak_in_flight,
+        "busy": timeline.busy,
+        "closed_form": None if theory is None else asdict(theory),
+        "spans": [
+            {"rank": rank, "action": str(action), "start": start, "end": end}
+            for rank, action, start, end in timeline.spans
+        ],
+    }
+
+
+def _print_summary(console: Console, timeline: Timeline, theory: ClosedForm | None) -> None:
+    columns = ["", "simulated"]
+    rows = [
+        ["makespan", seconds(timeline.makespan)],
+        ["bubble fraction", percent(timeline.bubble_fraction)],
+        ["peak in flight", in_words(timeline.peak_in_flight)],
+    ]
+    if theory is not None:
+        columns += ["closed form", "formula"]
+        values = (seconds(theory.makespan), percent(theory.bubble_fraction), in_words(theory.peak_in_flight))
+        rows = [[*row, value, formula] for row, value, formula in zip(rows, values, theory.formulas, strict=True)]
+    console.print()
+    console.print(table(columns, rows))
+    console.print()
+    console.print(ranks_table(timeline))

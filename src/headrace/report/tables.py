@@ -1,0 +1,44 @@
+"""Tables for people, all in one look. What they say is decided by whoever prints them."""
+
+from collections.abc import Iterable, Sequence
+
+from rich import box
+from rich.table import Table
+
+from headrace.report.units import percent, seconds
+from headrace.timeline import Timeline
+
+
+def table(columns: Sequence[str], rows: Iterable[Sequence[object]], title: str | None = None) -> Table:
+    """A table whose first column holds names and whose others hold numbers, aligned to the right.
+
+    Raises:
+        ValueError: a row has another number of cells than there are columns.
+    """
+    made = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    for index, column in enumerate(columns):
+        made.add_column(column, justify="right" if index else "left")
+    for row in rows:
+        if len(row) != len(columns):
+            raise ValueError(f"a row has {len(row)} cells, but the table has {len(columns)} columns: {row!r}")
+        made.add_row(*map(str, row))
+    return made
+
+
+def ranks_table(timeline: Timeline, title: str | None = None) -> Table:
+    """Rank by rank: seconds busy and idle, idle time ÷ makespan, and the most micro-batches in flight."""
+    makespan = timeline.makespan
+    rows = []
+    for rank, (busy, peak) in enumerate(zip(timeline.busy, timeline.peak_in_flight, strict=True)):
+        idle = makespan - busy
+        rows.append((rank, seconds(busy), seconds(idle), percent(idle / makespan if makespan else 0), peak))
+    return table(("rank", "busy", "idle", "bubble", "peak in flight"), rows, title)
+
+
+def in_words(per_rank: Sequence[int]) -> str:
+    """One number per rank, short: "8 on every rank", or "4, 3, 2, 1" from rank 0 on."""
+    if len(per_rank) > 1 and len(set(per_rank)) == 1:
+        return f"{per_rank[0]} on every rank"
+    if len(per_rank) <= 8:
+        return ", ".join(map(str, per_rank))
+    return f"{', '.join(map(str, per_rank[:3]))}, …, {per_rank[-1]}"

@@ -1,0 +1,52 @@
+"""What the caller's thread has switched on reaches the threads that work for it.
+
+autocast, inference mode, the default device and context variables belong to a thread in PyTorch; a worker thread that
+ignored them would compute in another precision than the user asked for. (The default dtype belongs to the process.)
+"""
+
+import contextvars
+from collections.abc import Callable, Collection
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import TypeVar
+
+import torch
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class _Autocast:
+    device_type: str
+    dtype: torch.dtype
+
+
+class CallerContext:
+    """The state of the thread that makes it, for other threads to work in."""
+
+    def __init__(self, device_types: Collection[str]) -> None:
+        self._variables = contextvars.copy_context()
+        self._inference = torch.is_inference_mode_enabled()
+        self._cache = torch.is_autocast_cache_enabled()
+        self._default_device = torch.get_default_device()
+        self._autocast = tuple(
+            _Autocast(kind, torch.get_autocast_dtype(kind))
+            for kind in sorted({*device_types, "cpu"})
+            if torch.is_autocast_enabled(kind)
+        )
+
+    def run(self, work: Callable[[], T]) -> T:
+        """Do `work` in this thread as if it were the caller's."""
+        return self._variables.copy().run(self._run, work)
+
+    def _run(self, work: Callable[[], T]) -> T:
+        with ExitStack() as stack:
+            for autocast in self._autocast:
+                stack.enter_context(
+                    torch.autocast(autocast.device_type, dtype=autocast.dtype, cache_enabled=self._cache)
+                )
+            if self._inference:
+                stack.enter_context(torch.inference_mode())
+            if self._default_device.type != "cpu":
+                stack.enter_context(self._default_device)
+            return work()

@@ -1,0 +1,40 @@
+"""What everybody hears when something goes wrong on one rank: the first cause, and where it happened."""
+
+import traceback
+
+from headrace.schedule.actions import KIND_NAMES, Action
+
+
+class PipelineFailure(RuntimeError):
+    """A rank failed, so the step was given up on every rank.
+
+    The message has the traceback of the cause. In the process where it happened, the cause is also `__cause__`.
+
+    Attributes:
+        rank: the rank that failed first.
+        action: what it was doing; None between actions.
+    """
+
+    def __init__(self, rank: int, action: Action | None, what: str) -> None:
+        self.rank = rank
+        self.action = action
+        self.what = what
+        doing = ""
+        if action is not None:
+            stage, kind, micro_batch = action
+            doing = f" at {action} ({KIND_NAMES[kind]} of stage {stage}, micro-batch {micro_batch})"
+        super().__init__(f"rank {rank} failed{doing}:\n{what}")
+
+    def __reduce__(self) -> tuple[type["PipelineFailure"], tuple[int, Action | None, str]]:
+        return PipelineFailure, (self.rank, self.action, self.what)
+
+    @classmethod
+    def of(cls, rank: int, action: Action | None, error: BaseException) -> "PipelineFailure":
+        """The failure that `error` is, with the user's part of the traceback."""
+        failure = cls(rank, action, "".join(traceback.format_exception(error)).rstrip())
+        failure.__cause__ = error
+        return failure
+
+
+class Stopped(Exception):
+    """This rank stopped because another one failed: never the first cause."""

@@ -1,0 +1,85 @@
+"""The user's model, cut: which layers each stage has, and their parameters under the unsplit model's names."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import accumulate, islice
+
+from torch import Tensor, nn
+
+from headrace.partition import partition
+from headrace.runtime.chain import layers_of
+
+
+class CutModel:
+    """A chain of layers and the cut through it.
+
+    Args:
+        model: an nn.Sequential.
+        stages: how many stages there are.
+        cut: how many layers each stage gets, in order; None for equally many (as far as that goes).
+
+    Raises:
+        TypeError, ValueError: the model cannot be cut, `cut` does not fit it, or a parameter is in two stages.
+    """
+
+    def __init__(self, model: nn.Sequential, stages: int, cut: Sequence[int] | None = None) -> None:
+        self.layers = layers_of(model)
+        self.cut = _valid_cut(cut, len(self.layers), stages)
+        names = iter(self.layers)
+        self.stage_layers = [{name: self.layers[name] for name in islice(names, count)} for count in self.cut]
+        self.first_layer = [0, *accumulate(self.cut)][:-1]
+        self._refuse_tied_weights()
+
+    def layers_on(self, stages: Sequence[int]) -> dict[str, nn.Module]:
+        """The layers of several stages."""
+        return {name: layer for stage in stages for name, layer in self.stage_layers[stage].items()}
+
+    def signature(self) -> list[tuple[str, tuple[int, ...], str]]:
+        """Names, shapes and dtypes of everything that training changes, to compare between processes."""
+        found = [*named_parameters(self.layers), *named_buffers(self.layers)]
+        return [(name, tuple(tensor.shape), str(tensor.dtype)) for name, tensor in found]
+
+    def _refuse_tied_weights(self) -> None:
+        owner: dict[int, tuple[int, str]] = {}
+        for stage, layers in enumerate(self.stage_layers):
+            for name, parameter in named_parameters(layers):
+                first_stage, first_name = owner.setdefault(id(parameter), (stage, name))
+                if first_stage != stage:
+                    raise ValueError(
+                        f"{first_name} in stage {first_stage} and {name} in stage {stage} are the same parameter, "
+                        "and weights tied across stages are not supported yet: choose a cut= that keeps both layers "
+                        "in one stage, or untie them"
+                    )
+
+
+def _valid_cut(cut: Sequence[int] | None, layers: int, stages: int) -> tuple[int, ...]:
+    if cut is None:
+        return partition([1] * layers, stages)
+    counts = tuple(cut)
+    if any(not isinstance(count, int) or isinstance(count, bool) for count in counts):
+        raise TypeError(f"cut={cut!r} must be whole numbers: how many layers each stage gets")
+    if len(counts) != stages or sum(counts) != layers or min(counts) < 1:
+        raise ValueError(
+            f"cut={counts} does not fit: it must give each of {stages} stages at least one layer, "
+            f"{layers} layers in all"
+        )
+    return counts
+
+
+def named_parameters(layers: Mapping[str, nn.Module]) -> Iterator[tuple[str, nn.Parameter]]:
+    """Each parameter once, by its name in the unsplit model."""
+    seen: set[int] = set()
+    for layer_name, layer in layers.items():
+        for name, parameter in layer.named_parameters(layer_name):
+            if id(parameter) not in seen:
+                seen.add(id(parameter))
+                yield name, parameter
+
+
+def named_buffers(layers: Mapping[str, nn.Module]) -> Iterator[tuple[str, Tensor]]:
+    """Each buffer once, by its name in the unsplit model."""
+    seen: set[int] = set()
+    for layer_name, layer in layers.items():
+        for name, buffer in layer.named_buffers(layer_name):
+            if id(buffer) not in seen:
+                seen.add(id(buffer))
+                yield name, buffer

@@ -1,0 +1,347 @@
+"""The pipeline that users hold: a model, cut into stages, that takes training steps like one on a single device."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from headrace.runtime.boundary import Value
+from headrace.runtime.devices import Devices, devices_of_ranks
+from headrace.runtime.executor import Endpoint, Outcome, Work
+from headrace.runtime.feed import Feed, same_rows
+from headrace.runtime.holding import Holding
+from headrace.runtime.loss import LossFn, loss_tail, metrics_tail
+from headrace.runtime.microbatch import LossWeight, join
+from headrace.runtime.mode import evaluating
+from headrace.runtime.model import CutModel, named_parameters
+from headrace.runtime.randomness import drawing_watched, stream
+from headrace.runtime.transport.base import Transport
+from headrace.runtime.transport.choose import choose_transport
+from headrace.runtime.transport.distributed import Links
+from headrace.runtime.warn import warn_of_batch_statistics
+from headrace.schedule.actions import RECOMPUTE
+from headrace.schedule.catalogue import build
+from headrace.schedule.check import Proof, check
+from headrace.schedule.numbers import at_least
+from headrace.schedule.schedule import Schedule
+from headrace.timeline import Span, Timeline
+
+_TRAINING, _EVALUATION = 0, 1
+
+
+class Pipeline:
+    """A model, cut into stages that work like an assembly line.
+
+    Started plainly, all ranks are threads of this process. Started by torchrun (or with torch.distributed
+    initialised), this process is one of the ranks, and the same script runs in all of them.
+
+    Args:
+        model: a chain of layers; plain nn.Sequentials in it are opened. Its parameters are trained in place, and moved
+            only if `devices` says so.
+        loss_fn: `loss_fn(output, target)`: the loss of a (micro-)batch as one number.
+        ranks: p, how many pipeline ranks; under torchrun the number of processes.
+        micro_batches: m, into how many micro-batches each mini-batch is cut.
+        schedule: a name of the catalogue, or a `Schedule`. It is proven before anything runs.
+        recompute: "never", "always" or "except_last": which micro-batches drop their activations after the forward
+            and compute them again for the backward.
+        cut: how many layers each stage gets, such as `hr.partition(hr.profile(model, x).costs, p)`; None for equally
+            many, which is rarely the fastest.
+        devices: one per rank, or one for all, where "cuda" gives each rank its own; None: where the model is.
+        loss_weight: what a micro-batch counts for in the loss of the batch: "rows" if `loss_fn` is a mean over rows,
+            "sum" if it is a sum, or a function of the target, such as `lambda y: (y != padding).sum()`, if it is a
+            mean over whatever that counts.
+        input_split, target_split: the dim along which tensors of x and y are cut into micro-batches; "replicate" for
+            tensors that every micro-batch gets whole; or a nest of these, shaped like x or y or their beginning.
+        links: how processes reach each other, see `headrace.runtime.transport.distributed`.
+
+    Raises:
+        TypeError, ValueError: an argument does not fit; under torchrun also if it differs between processes.
+        InvalidSchedule: the schedule is refuted.
+    """
+
+    def __init__(
+        self,
+        model: nn.Sequential,
+        loss_fn: LossFn,
+        *,
+        ranks: int,
+        micro_batches: int,
+        schedule: str | Schedule = "1f1b",
+        recompute: str = "never",
+        cut: Sequence[int] | None = None,
+        devices: Devices = None,
+        loss_weight: LossWeight = "rows",
+        input_split: Any = 0,
+        target_split: Any = 0,
+        links: Links = "auto",
+    ) -> None:
+        if not callable(loss_fn):
+            raise TypeError(f"loss_fn={loss_fn!r} must be a function of (output, target)")
+        if not callable(loss_weight) and loss_weight not in ("rows", "sum"):
+            raise ValueError(f'loss_weight={loss_weight!r} must be "rows", "sum" or a function of the target')
+        self.schedule = _schedule(schedule, ranks, micro_batches, recompute)
+        self.proof: Proof = check(self.schedule)
+        self.steps = 0
+        """How many steps were taken. Random numbers depend on it: set it when a run is resumed."""
+        cut_model = CutModel(model, self.schedule.stages, cut)
+        self.cut = cut_model.cut
+        placement = self.schedule.placement
+        all_devices = devices_of_ranks(devices, [cut_model.layers_on(placement.stages_of(r)) for r in range(ranks)])
+        self._transport: Transport = choose_transport(all_devices, placement.rank_of, links)
+        self._transport.agree(
+            ranks=ranks,
+            micro_batches=micro_batches,
+            schedule=self.schedule.to_text(),
+            cut=self.cut,
+            model=cut_model.signature(),
+        )
+        held = self._transport.held_ranks
+        self._holding = Holding(cut_model, placement, held, dict(enumerate(all_devices)))
+        first, last = placement.rank_of[0], placement.rank_of[-1]
+        self._feed = Feed(
+            first=all_devices[first] if first in held else None,
+            last=all_devices[last] if last in held else None,
+            input_split=input_split,
+            target_split=target_split,
+            loss_weight=loss_weight,
+        )
+        self._loss_fn = loss_fn
+        self._last_rank = last
+        self._recomputes = any(action.kind == RECOMPUTE for row in self.schedule.rows for action in row)
+        self._spans: list[Span] = []
+        self._told = False
+
+    # -- training ----------------------------------------------------------------------------------------------------
+
+    def step(self, x: Value = None, y: Value = None) -> Tensor:
+        """Forward, loss and backward of one mini-batch; gradients are added to `.grad`.
+
+        Args:
+            x: the model's input, any nest with tensors; needed where the first stage is.
+            y: the target for the loss, any nest with tensors; needed where the last stage is.
+
+        Returns:
+            The loss of the whole batch, 0-dim and detached: the same number in every process.
+
+        Raises:
+            ValueError: the batch cannot be cut, or x or y is missing.
+            PipelineFailure: a rank failed. Gradients that were None before the step are None again; gradients that
+                were accumulated in earlier steps are spoilt, so call zero_grad before the next step.
+        """
+        if not torch.is_grad_enabled() or torch.is_inference_mode_enabled():
+            raise ValueError("step needs gradients, but was called under no_grad or inference_mode: use evaluate there")
+        if not self._told:
+            self._told = True
+            warn_of_batch_statistics(self._holding.layers, self.schedule.micro_batches)
+        rows, work = self._transport.guarded(lambda: self._training_work(x, y))
+        fresh = [p for p in self.parameters() if p.grad is None]
+        try:
+            with drawing_watched(self._holding.shared_draws, self._recomputes):
+                outcomes = self._perform(self.schedule, work)
+            losses = [{"loss": loss} for loss in self._results(outcomes)]
+            loss = self._share_means(losses, work.weights, rows)["loss"]
+        except BaseException:
+            for parameter in fresh:
+                parameter.grad = None
+            raise
+        self.steps += 1
+        self._spans = [span for _, outcome in sorted(outcomes.items()) for span in outcome.spans]
+        return loss
+
+    def clip_grad_norm_(self, max_norm: float, norm_type: float = 2.0) -> Tensor:
+        """Scale all gradients so that their norm, over all ranks together, is at most `max_norm`.
+
+        Returns:
+            The norm before, 0-dim: the same number in every process.
+        """
+        norms = {}
+        for index, stage in self._holding.stages.items():
+            grads = [p.grad for _, p in named_parameters(stage.layers) if p.grad is not None]
+            norms[index] = float(nn.utils.get_total_norm(grads, norm_type))
+        everywhere: dict[int, float] = {}
+        for part in self._transport.gather(norms):
+            everywhere.update(part)
+        per_stage = torch.tensor([norm for _, norm in sorted(everywhere.items())], dtype=torch.float64)
+        total: Tensor = torch.linalg.vector_norm(per_stage, norm_type)
+        nn.utils.clip_grads_with_norm_(list(self.parameters()), max_norm, total)
+        return total
+
+    # -- without training --------------------------------------------------------------------------------------------
+
+    def evaluate(
+        self, x: Value = None, y: Value = None, metrics: Mapping[str, LossFn] | None = None
+    ) -> dict[str, Tensor]:
+        """The loss of a batch, and what `metrics` say of it, in evaluation mode; training is not affected by it.
+
+        Args:
+            x, y: as for `step`, but fewer rows than micro-batches are fine.
+            metrics: functions of (output, target) by name, each giving one number that is averaged like the loss.
+
+        Returns:
+            {"loss": …} and the metrics, 0-dim tensors: the same numbers in every process.
+
+        Raises:
+            ValueError, PipelineFailure: as for `step`.
+        """
+        functions = {"loss": self._loss_fn, **(metrics or {})}
+
+        def work(m: int) -> Work:
+            targets, shares = self._feed.targets(y, m)
+            tails = [metrics_tail(functions, t, w) for t, w in zip(targets, shares, strict=True)]
+            return Work(self._feed.inputs(x, m), tails, shares, self._seed(_EVALUATION))
+
+        outcomes, done = self._forward_only(lambda: self._feed.rows(x, y), work)
+        return self._share_means(self._results(outcomes), done.weights, {})
+
+    def predict(self, x: Value = None) -> Value:
+        """The model's output for x in evaluation mode, without gradients: the same in every process.
+
+        Fewer rows than micro-batches are fine. Tensors of the output are joined along dim 0.
+
+        Raises:
+            ValueError, PipelineFailure: as for `step`.
+        """
+
+        def work(m: int) -> Work:
+            keep = [_as_it_is] * m if self._feed.last is not None else []
+            return Work(self._feed.inputs(x, m), keep, (), self._seed(_EVALUATION))
+
+        outcomes, _ = self._forward_only(lambda: self._feed.rows(x, None, target=False), work)
+        results = self._results(outcomes)
+        joined = self._transport.guarded(lambda: join(results) if results else None)
+        return self._transport.share(joined, self._last_rank)
+
+    # -- what it holds -----------------------------------------------------------------------------------------------
+
+    def parameters(self) -> Iterator[nn.Parameter]:
+        """The parameters that this process trains: all of them in one process, else those of its own stages."""
+        return (parameter for _, parameter in self.named_parameters())
+
+    def named_parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
+        """The same with the names that the unsplit model gives them; optimizers take these as they are."""
+        return self._holding.named_parameters()
+
+    def named_buffers(self) -> Iterator[tuple[str, Tensor]]:
+        """The buffers of the layers held here, by the names that the unsplit model gives them."""
+        return self._holding.named_buffers()
+
+    def state_dict(self) -> dict[str, Any]:
+        """The state of the layers held here, with the keys that the unsplit model's state_dict has."""
+        return self._holding.state_dict()
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Load what is held here from a state_dict of the unsplit model, or from a part of one that contains it.
+
+        Raises:
+            ValueError: a key that is needed is missing, or one belongs to no layer.
+        """
+        self._holding.load_state_dict(state)
+
+    def train(self, mode: bool = True) -> "Pipeline":
+        """Set the layers held here to training mode, as nn.Module.train does."""
+        for layer in self._holding.layers.values():
+            layer.train(mode)
+        return self
+
+    def eval(self) -> "Pipeline":
+        """Set the layers held here to evaluation mode."""
+        return self.train(False)
+
+    def timeline(self) -> Timeline:
+        """What the last `step` did when, on all ranks; under torchrun every process must call it.
+
+        Seconds count from the first start on any rank. Clocks of different hosts are not aligned yet.
+        """
+        spans = [span for part in self._transport.gather(self._spans) for span in part]
+        origin = min((span.start for span in spans), default=0.0)
+        moved = (span._replace(start=span.start - origin, end=span.end - origin) for span in spans)
+        return Timeline(self.schedule.ranks, tuple(moved))
+
+    def close(self) -> None:
+        """End the threads and connections; also done when the pipeline is dropped, and at exit."""
+        self._transport.close()
+
+    def __enter__(self) -> "Pipeline":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        s = self.schedule
+        return f"<Pipeline {s.name}: {s.ranks} ranks, {s.micro_batches} micro-batches, cut {self.cut}>"
+
+    # -- inside ------------------------------------------------------------------------------------------------------
+
+    def _seed(self, purpose: int) -> int:
+        return stream(torch.initial_seed(), self.steps, purpose)
+
+    def _training_work(self, x: Value, y: Value) -> tuple[dict[str, int], Work]:
+        m = self.schedule.micro_batches
+        rows = self._feed.rows(x, y)
+        targets, shares = self._feed.targets(y, m)
+        tails = [loss_tail(self._loss_fn, t, w) for t, w in zip(targets, shares, strict=True)]
+        return rows, Work(self._feed.inputs(x, m), tails, shares, self._seed(_TRAINING))
+
+    def _perform(self, schedule: Schedule, work: Work) -> dict[int, Outcome]:
+        executors = self._holding.executors
+
+        def task(rank: int, endpoint: Endpoint) -> Outcome:
+            return executors[rank].perform(schedule, endpoint, work)
+
+        return self._transport.run(task)
+
+    def _forward_only(
+        self, rows: Callable[[], dict[str, int]], work: Callable[[int], Work]
+    ) -> tuple[dict[int, Outcome], Work]:
+        """Run the forwards in evaluation mode, with fewer micro-batches if there are fewer rows."""
+        everywhere: dict[str, int] = {}
+        for part in self._transport.gather(self._transport.guarded(rows)):
+            everywhere.update(part)
+        same_rows(everywhere)
+        m = min(self.schedule.micro_batches, everywhere["x"])
+        prepared = self._transport.guarded(lambda: work(m))
+        with evaluating(self._holding.layers.values()), torch.no_grad():
+            return self._perform(self.schedule.forward_only(m), prepared), prepared
+
+    def _results(self, outcomes: Mapping[int, Outcome]) -> list[Any]:
+        """What the last stage left, by micro-batch; nothing if another process holds it."""
+        last = outcomes.get(self._last_rank)
+        return [] if last is None else [result for _, result in sorted(last.results.items())]
+
+    def _share_means(
+        self, results: Sequence[Mapping[str, Tensor]], shares: Sequence[float], rows: Mapping[str, int]
+    ) -> dict[str, Tensor]:
+        """The weighted sums of the last stage's results, in every process; also where counts of rows meet."""
+        mine: dict[str, Tensor] = {}
+        for name in results[0] if results else ():
+            stacked = torch.stack([result[name].detach() for result in results])
+            mine[name] = (stacked * torch.tensor(shares, dtype=stacked.dtype, device=stacked.device)).sum()
+        everywhere: dict[str, int] = {}
+        shared: dict[str, Tensor] = {}
+        for part_rows, part in self._transport.gather((dict(rows), mine)):
+            everywhere.update(part_rows)
+            shared.update(part)
+        same_rows(everywhere)
+        return mine or shared
+
+
+def _schedule(schedule: str | Schedule, ranks: int, micro_batches: int, recompute: str) -> Schedule:
+    if isinstance(schedule, str):
+        return build(schedule, ranks=ranks, micro_batches=micro_batches, recompute=recompute)
+    if not isinstance(schedule, Schedule):
+        raise TypeError(f"schedule={schedule!r} must be a name of the catalogue or a headrace Schedule")
+    at_least(1, ranks=ranks, micro_batches=micro_batches)
+    if (schedule.ranks, schedule.micro_batches) != (ranks, micro_batches):
+        raise ValueError(
+            f"schedule {schedule.name!r} is for ranks={schedule.ranks} and micro_batches={schedule.micro_batches}, "
+            f"not for ranks={ranks} and micro_batches={micro_batches}"
+        )
+    if recompute != "never":
+        raise ValueError(f"recompute={recompute!r} goes with a schedule's name; a Schedule has its own R actions")
+    return schedule
+
+
+def _as_it_is(output: Value) -> Value:
+    return output

@@ -1,0 +1,166 @@
+"""One stage: its layers, and what it holds for each micro-batch between F and the end of its backward.
+
+                     ┌ keeps: edges of the outputs, Source ─────────────┐
+    F   parcel ──▶ layers ──▶ parcel                     B   gradients ─▶ gradients
+                     └ or, to recompute: the parcel that came in ─▶ R ──┘
+
+A stage knows nothing of ranks, schedules and transports.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.graph import GradientEdge
+
+from headrace.runtime.boundary import Parcel, Skeleton, Value, take_apart
+from headrace.runtime.buffers import BufferState, ChangingBuffers, standing_in
+from headrace.runtime.gradients import Gradients, Source, backward, edges, nothing_saved
+from headrace.runtime.randomness import Draws, stream
+
+Tail = Callable[[Value], Tensor]
+"""What follows the last layer of the last stage: the loss of one micro-batch."""
+
+
+@dataclass(frozen=True)
+class _Graph:
+    """Ready for the backward."""
+
+    source: Source
+    roots: tuple[GradientEdge | None, ...]
+
+
+@dataclass(frozen=True)
+class _Rerun:
+    """Enough to run the forward again."""
+
+    parcel: Parcel
+    tail: Tail | None
+    seed: int
+    buffers: BufferState
+
+
+class Stage:
+    """Stage `index` of a model.
+
+    Args:
+        index: its number.
+        layers: its layers in order, by their names in the unsplit model.
+        first_layer: the number of its first layer in the unsplit model.
+        device: where it computes.
+        draws: where its layers take random numbers from.
+    """
+
+    def __init__(
+        self, index: int, layers: Mapping[str, nn.Module], first_layer: int, device: torch.device, draws: Draws
+    ) -> None:
+        self.index = index
+        self.layers = dict(layers)
+        self.device = device
+        self._modules = list(layers.values())
+        self._first_layer = first_layer
+        self._draws = draws
+        self._buffers = ChangingBuffers(self._modules)
+        self._mode = 0
+        self._modes: dict[tuple[bool, ...], int] = {}
+        self._writes_input: dict[int, bool] = {}
+        self._graphs: dict[int, _Graph] = {}
+        self._reruns: dict[int, _Rerun] = {}
+
+    def prepare(self) -> None:
+        """Before the actions of a step: see which modules are in training mode, as what is learned depends on it."""
+        flags = tuple(module.training for layer in self._modules for module in layer.modules())
+        self._mode = self._modes.setdefault(flags, len(self._modes))
+
+    def forward(self, k: int, parcel: Parcel, *, seed: int, tail: Tail | None, recompute: bool) -> Parcel:
+        """F of micro-batch k: the parcel for the next stage, its tensors cut off from the graph.
+
+        Keeps what the backward needs, or what R needs if `recompute`; nothing where grad mode is off.
+        """
+        if not torch.is_grad_enabled():
+            return self._parcel(*self._run(k, parcel, Source(), seed, tail))
+        if not recompute:
+            source = Source()
+            tensors, skeleton = self._run(k, parcel, source, seed, tail)
+            self._graphs[k] = _Graph(source, edges(tensors))
+            return self._parcel(tensors, skeleton)
+        buffers = self._buffers.before_forward(self._mode)
+        with nothing_saved():
+            result = self._parcel(*self._run(k, parcel, Source(), seed, tail))
+        self._reruns[k] = _Rerun(parcel, tail, seed, self._buffers.after_forward(self._mode, buffers))
+        return result
+
+    def recompute(self, k: int) -> None:
+        """R: run F again with the same random numbers and buffers, this time keeping what the backward needs."""
+        rerun = self._reruns.pop(k)
+        source = Source()
+        with standing_in(rerun.buffers):
+            tensors, _ = self._run(k, rerun.parcel, source, rerun.seed, rerun.tail)
+        self._graphs[k] = _Graph(source, edges(tensors))
+
+    def expects_gradient(self, k: int) -> bool:
+        """Whether a gradient of its output will come for micro-batch k: whether anything in it needs one."""
+        return any(root is not None for root in self._graphs[k].roots)
+
+    def backward(self, k: int, gradients: Gradients) -> Gradients:
+        """B: from gradients of the outputs to gradients of the inputs; parameters accumulate into `.grad`."""
+        graph = self._graphs.pop(k)
+        with self._draws.backward(self._modules, self._mode):
+            backward(graph.roots, gradients)
+        return graph.source.gradients()
+
+    def forget(self) -> None:
+        """Drop whatever is held, after a failure."""
+        self._graphs.clear()
+        self._reruns.clear()
+
+    def _run(
+        self, k: int, parcel: Parcel, source: Source, seed: int, tail: Tail | None
+    ) -> tuple[tuple[Tensor, ...], Skeleton]:
+        tensors, written = self._guard(parcel.tensors)
+        value = parcel.skeleton.build(source.open(tensors, parcel.needs_grad))
+        with self._draws.action():
+            for number, layer in enumerate(self._modules, self._first_layer):
+                with self._draws.layer(layer, self._mode, stream(seed, number, k)):
+                    value = layer(value)
+        written()
+        if tail is not None:
+            value = tail(value)
+        return take_apart(value, f"the output of stage {self.index}")
+
+    def _guard(self, tensors: tuple[Tensor, ...]) -> tuple[tuple[Tensor, ...], Callable[[], None]]:
+        """Tensors that the layers may write to in place, and a check to run afterwards.
+
+        What came in belongs to others as well: to the user's batch, to the graph of the stage before, to a recompute.
+        Whether the layers write to it is learned from their first run, on copies; later only stages that do get copies.
+        """
+        if torch.is_inference_mode_enabled():
+            return tuple(t.clone() for t in tensors), _nothing
+        if self._writes_input.get(self._mode, True):
+            copies = tuple(t.clone() for t in tensors)
+
+            def learn() -> None:
+                wrote = any(t._version for t in copies)
+                self._writes_input[self._mode] = self._writes_input.get(self._mode, False) or wrote
+
+            return copies, learn
+        versions = [t._version for t in tensors]
+
+        def verify() -> None:
+            if versions != [t._version for t in tensors]:
+                self._writes_input[self._mode] = True
+                raise RuntimeError(
+                    f"stage {self.index} wrote to its input in place, which it had not done in its first forward, "
+                    "so the input was not copied: repeat the step (it is copied from now on), "
+                    "or take inplace=True away from its first layers"
+                )
+
+        return tensors, verify
+
+    def _parcel(self, tensors: tuple[Tensor, ...], skeleton: Skeleton) -> Parcel:
+        return Parcel(tuple(t.detach() for t in tensors), tuple(t.requires_grad for t in tensors), skeleton)
+
+
+def _nothing() -> None:
+    return None

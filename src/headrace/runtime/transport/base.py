@@ -1,0 +1,45 @@
+"""What a pipeline needs of a transport."""
+
+from collections.abc import Callable
+from typing import Any, Protocol, TypeVar
+
+from headrace.runtime.executor import Endpoint
+
+T = TypeVar("T")
+
+
+class Transport(Protocol):
+    """Runs ranks and carries their messages.
+
+    Attributes:
+        held_ranks: the ranks that this process runs.
+    """
+
+    @property
+    def held_ranks(self) -> tuple[int, ...]: ...
+
+    def close(self) -> None:
+        """End threads and connections; called again, it does nothing."""
+
+    def run(self, task: Callable[[int, Endpoint], T]) -> dict[int, T]:
+        """Do `task(rank, endpoint)` on every rank at once; the results of the ranks that this process runs.
+
+        Raises:
+            PipelineFailure: a rank failed, here or elsewhere; the others have stopped.
+        """
+
+    def guarded(self, work: Callable[[], T]) -> T:
+        """Do `work`; if it raises, the ranks of other processes stop with that cause."""
+
+    def agree(self, **settings: Any) -> None:
+        """Compare settings between processes.
+
+        Raises:
+            ValueError: one differs; the message names it, and who has what.
+        """
+
+    def share(self, value: Any, rank: int) -> Any:
+        """In every process the `value` that the process of `rank` has. Every process must call it."""
+
+    def gather(self, value: T) -> list[T]:
+        """The `value` of every process, in the order of their ranks. Every process must call it."""

@@ -1,0 +1,132 @@
+"""All ranks in one process: a thread each, and messages that are handed over.
+
+On one device a message is handed over as it is, without a copy. Between CUDA devices it is copied on streams of its
+own, so that compute on either side goes on.
+"""
+
+import weakref
+from collections.abc import Callable, Sequence
+from functools import partial
+from queue import SimpleQueue
+from typing import Any, TypeVar
+
+import torch
+
+from headrace.runtime.context import CallerContext
+from headrace.runtime.executor import Endpoint
+from headrace.runtime.failure import Stopped
+from headrace.runtime.transport.devices import Carrier
+from headrace.runtime.transport.mailbox import Mailbox
+from headrace.runtime.transport.threads import RankThread, start_threads
+from headrace.schedule.messages import Message
+
+T = TypeVar("T")
+
+
+class LocalTransport:
+    """Runs every rank in a thread of this process.
+
+    Args:
+        devices: where each rank computes.
+        rank_of: which rank holds which stage.
+    """
+
+    def __init__(self, devices: Sequence[torch.device], rank_of: Sequence[int]) -> None:
+        self.held_ranks = tuple(range(len(devices)))
+        self._devices = list(devices)
+        self._rank_of = rank_of
+        self._carrier = Carrier(devices)
+        self._threads = start_threads([f"headrace rank {rank}" for rank in self.held_ranks])
+        self._end = weakref.finalize(self, _close, self._threads)
+
+    def run(self, task: Callable[[int, Endpoint], T]) -> dict[int, T]:
+        """Do `task(rank, endpoint)` on every rank at once; the results by rank.
+
+        Raises:
+            PipelineFailure: a rank failed; the others stopped.
+            KeyboardInterrupt: the user interrupted; all ranks stopped.
+        """
+        if not self._end.alive:
+            raise RuntimeError("this pipeline is closed: make a new one")
+        boxes = [Mailbox() for _ in self._devices]
+        context = CallerContext({device.type for device in self._devices})
+        done: SimpleQueue[tuple[int, Any, BaseException | None]] = SimpleQueue()
+
+        def job(rank: int) -> None:
+            endpoint = _LocalEndpoint(rank, boxes, self._rank_of, self._carrier)
+            try:
+                with self._carrier.computing_on(rank):
+                    result = context.run(lambda: task(rank, endpoint))
+                done.put((rank, result, None))
+            except BaseException as error:
+                done.put((rank, None, error))
+                for box in boxes:
+                    box.stop()
+
+        for rank, thread in enumerate(self._threads):
+            thread.do(partial(job, rank))
+        results, errors = _collect(len(boxes), done, boxes)
+        first = next((e for e in errors if not isinstance(e, Stopped)), None)
+        if first is not None:
+            raise first
+        return results
+
+    def close(self) -> None:
+        """End the threads; also done when the transport is dropped, and at exit."""
+        self._end()
+
+    def guarded(self, work: Callable[[], T]) -> T:
+        """Do `work`: there are no other processes to tell."""
+        return work()
+
+    def agree(self, **settings: Any) -> None:
+        """There is nobody to disagree with."""
+
+    def share(self, value: Any, rank: int) -> Any:  # noqa: ARG002 - see Transport
+        """The value: every rank is in this process."""
+        return value
+
+    def gather(self, value: T) -> list[T]:
+        """What every process has: this one's value."""
+        return [value]
+
+
+def _collect(
+    ranks: int, done: "SimpleQueue[tuple[int, Any, BaseException | None]]", boxes: list[Mailbox]
+) -> tuple[dict[int, Any], list[BaseException]]:
+    results: dict[int, Any] = {}
+    errors: list[BaseException] = []
+    waiting = ranks
+    while waiting:
+        try:
+            rank, result, error = done.get()
+        except KeyboardInterrupt as interrupt:
+            errors.insert(0, interrupt)
+            for box in boxes:
+                box.stop()
+            continue
+        waiting -= 1
+        results[rank] = result
+        if error is not None:
+            errors.append(error)
+    return results, errors
+
+
+class _LocalEndpoint:
+    def __init__(self, rank: int, boxes: list[Mailbox], rank_of: Sequence[int], carrier: Carrier) -> None:
+        self._rank = rank
+        self._boxes = boxes
+        self._rank_of = rank_of
+        self._carrier = carrier
+
+    def send(self, message: Message, payload: Any) -> None:
+        to = self._rank_of[message.stage]
+        self._boxes[to].put(message, self._carrier.load(payload, self._rank, to))
+
+    def receive(self, message: Message) -> Any:
+        return self._carrier.unload(self._boxes[self._rank].get(message), self._rank)
+
+
+def _close(threads: list[RankThread]) -> None:
+    for thread in threads:
+        thread.close()

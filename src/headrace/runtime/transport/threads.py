@@ -1,0 +1,55 @@
+"""A persistent thread per rank, with its share of the processor's cores.
+
+Kernels of several ranks run at once, each with its own team of intra-op threads; teams as large as the machine would
+fight for its cores. The size of the team belongs to a thread, so it is set once in each.
+"""
+
+import threading
+from collections.abc import Callable
+from queue import SimpleQueue
+from typing import Any
+
+import torch
+
+Job = Callable[[], None]
+
+
+class RankThread:
+    """Runs jobs one after the other in a thread of its own; the thread ends with `close`."""
+
+    def __init__(self, name: str, intra_op_threads: int) -> None:
+        self._jobs: SimpleQueue[Job | None] = SimpleQueue()
+        ready: SimpleQueue[None] = SimpleQueue()
+        self._thread = threading.Thread(
+            target=_work, args=(self._jobs, ready, intra_op_threads), name=name, daemon=True
+        )
+        self._thread.start()
+        ready.get()
+
+    def do(self, job: Job) -> None:
+        """Have the thread run `job`, which must not raise."""
+        self._jobs.put(job)
+
+    def close(self) -> None:
+        """End the thread after the jobs that it has."""
+        self._jobs.put(None)
+        if threading.current_thread() is not self._thread:
+            self._thread.join(timeout=5)
+
+
+def _work(jobs: "SimpleQueue[Job | None]", ready: "SimpleQueue[None]", intra_op_threads: int) -> None:
+    torch.set_num_threads(intra_op_threads)
+    ready.put(None)
+    job: Any = None
+    while (job := jobs.get()) is not None:
+        job()
+        job = None  # or the thread would keep the last step's tensors alive while it waits
+
+
+def start_threads(names: list[str]) -> list[RankThread]:
+    """One thread per name, sharing out as many cores as this thread may use."""
+    mine = torch.get_num_threads()
+    threads = [RankThread(name, max(1, mine // len(names))) for name in names]
+    # set_num_threads in a thread also changes what threads made later start with; put that back
+    torch.set_num_threads(mine)
+    return threads
