@@ -14,10 +14,16 @@ from headrace.simulate import simulate
 from headrace.timeline import Timeline
 
 if TYPE_CHECKING:
+    from headrace.profiling import profile
+    from headrace.runtime.failure import PipelineFailure
+    from headrace.runtime.pipeline import Pipeline
+    from headrace.train.verify import verify
+
     __version__: str
 
 _LAZY: Final = {
     "Pipeline": "headrace.runtime.pipeline",
+    "PipelineFailure": "headrace.runtime.failure",
     "profile": "headrace.profiling",
     "verify": "headrace.train.verify",
 }
@@ -25,6 +31,7 @@ _LAZY: Final = {
 __all__ = [
     "Costs",
     "Pipeline",
+    "PipelineFailure",
     "Timeline",
     "__version__",
     "partition",

@@ -11,6 +11,8 @@ import typer
 from headrace.cli.output import make_output_robust
 from headrace.cli.schedules import schedules
 from headrace.cli.simulate import simulate
+from headrace.cli.train import train
+from headrace.cli.verify import verify
 
 app = typer.Typer(
     name="headrace",
@@ -39,6 +41,8 @@ def options(
 
 
 # Commands, in the order in which --help lists them. A new one is a file beside this one and a line here.
+app.command()(train)
+app.command()(verify)
 app.command()(simulate)
 app.add_typer(schedules, name="schedules")
 

@@ -42,13 +42,13 @@ def fail(command: str, message: object, code: Exit) -> NoReturn:
 
 @contextmanager
 def user_arguments(command: str) -> Iterator[None]:
-    """Within, a ValueError or TypeError is the user's: it ends `command` with exit code 2 and its message alone.
+    """Within, a ValueError, TypeError or OSError is the user's: it ends `command` with exit code 2 and its message.
 
     Wrap only what turns arguments into objects, lest a mistake of ours pass for one of theirs.
     """
     try:
         yield
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, OSError) as error:
         fail(command, error, Exit.USAGE)
 
 

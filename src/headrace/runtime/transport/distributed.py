@@ -23,6 +23,7 @@ from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
 from headrace.runtime.executor import Endpoint
 from headrace.runtime.failure import PipelineFailure
+from headrace.runtime.processes import initialise
 from headrace.runtime.transport.alarm import Alarm
 from headrace.runtime.transport.collective import Collective
 from headrace.runtime.transport.inbox import Inbox
@@ -61,8 +62,7 @@ class DistributedTransport:
     def __init__(self, devices: Sequence[torch.device], rank_of: Sequence[int], links: Links) -> None:
         if links not in ("auto", "shared_memory", "process_group"):
             raise ValueError(f'links={links!r} must be "auto", "shared_memory" or "process_group"')
-        if not dist.is_initialized():
-            dist.init_process_group("cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo")
+        initialise()
         self._rank = dist.get_rank()
         processes = dist.get_world_size()
         if processes != len(devices):

@@ -38,6 +38,8 @@ class RankThread:
 
 
 def _work(jobs: "SimpleQueue[Job | None]", ready: "SimpleQueue[None]", intra_op_threads: int) -> None:
+    # torch gives a thread the process's number when it is first asked or used; only afterwards does ours stay
+    torch.get_num_threads()
     torch.set_num_threads(intra_op_threads)
     ready.put(None)
     job: Any = None

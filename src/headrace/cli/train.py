@@ -1,0 +1,107 @@
+"""`headrace train`: the main job, from profile to Gantt chart."""
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from headrace.cli.exits import Exit
+from headrace.cli.output import fail, print_json, stdout, user_arguments
+from headrace.train.config import TrainConfig
+
+if TYPE_CHECKING:
+    from headrace.train.job import Prepared, Result, StepRecord
+
+_DEFAULT = TrainConfig()
+
+
+def train(
+    *,
+    ranks: Annotated[int | None, typer.Option(help="Pipeline ranks, p.", show_default="2, or torchrun's")] = None,
+    micro_batches: Annotated[int, typer.Option(help="Micro-batches per step, m.")] = _DEFAULT.micro_batches,
+    schedule: Annotated[str, typer.Option(help="A schedule: see headrace schedules.")] = _DEFAULT.schedule,
+    recompute: Annotated[str, typer.Option(help="Recompute: never, always or except_last.")] = _DEFAULT.recompute,
+    layers: Annotated[int, typer.Option(help="Transformer blocks, between embedding and head.")] = _DEFAULT.layers,
+    dim: Annotated[int, typer.Option(help="Width of the model.")] = _DEFAULT.dim,
+    heads: Annotated[int, typer.Option(help="Attention heads.")] = _DEFAULT.heads,
+    steps: Annotated[int, typer.Option(help="Training steps.")] = _DEFAULT.steps,
+    batch: Annotated[int, typer.Option(help="Rows per step.")] = _DEFAULT.batch,
+    seq: Annotated[int, typer.Option(help="Bytes per row.")] = _DEFAULT.sequence,
+    lr: Annotated[float, typer.Option(help="Highest learning rate.")] = _DEFAULT.learning_rate,
+    device: Annotated[str, typer.Option(help="cpu, cuda, or auto: cuda where there is some.")] = _DEFAULT.device,
+    seed: Annotated[int, typer.Option(help="Of initialisation and batches.")] = _DEFAULT.seed,
+    data: Annotated[
+        Path | None, typer.Option(help="A file or folder of text.", show_default="Python's standard library")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder for config.json, metrics.jsonl, timeline.json.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object at the end.")] = False,
+) -> None:
+    """Train a byte-level GPT on real text through a pipeline, and say where the time went."""
+    from headrace.cli.train_screen import TrainScreen
+    from headrace.runtime.failure import PipelineFailure
+    from headrace.runtime.processes import process_count, process_rank
+    from headrace.train.job import train as run
+    from headrace.train.run_files import RunFiles
+
+    ready: list[Prepared] = []
+    with user_arguments("train"):
+        processes = process_count()
+        config = TrainConfig(
+            ranks=ranks if ranks is not None else processes if processes > 1 else _DEFAULT.ranks,
+            micro_batches=micro_batches,
+            schedule=schedule,
+            recompute=recompute,
+            layers=layers,
+            dim=dim,
+            heads=heads,
+            sequence=seq,
+            batch=batch,
+            steps=steps,
+            learning_rate=lr,
+            warm_up=min(_DEFAULT.warm_up, steps // 10),
+            device=device,
+            seed=seed,
+            data=None if data is None else str(data),
+        )
+        first = process_rank() == 0
+        files = RunFiles(out, config) if out is not None and first else None
+        screen = TrainScreen(config, stdout() if first and not as_json else None)
+
+        def on_ready(prepared: "Prepared") -> None:
+            ready.append(prepared)
+            screen.ready(prepared)
+
+        def on_step(record: "StepRecord") -> None:
+            screen.step(record)
+            if files is not None:
+                files.add(record)
+
+        try:
+            with screen:
+                result = run(config, on_ready, on_step)
+        except PipelineFailure as failure:
+            fail("train", failure, Exit.WORKER_FAILED)
+    screen.result(ready[0], result)
+    if files is not None:
+        files.finish(config.schedule, ready[0].predicted, result.measured)
+        files.close()
+        typer.echo(f"\nrun written to {out}", err=True)
+    if as_json and first:
+        print_json(_as_data(ready[0], result))
+
+
+def _as_data(prepared: "Prepared", result: "Result") -> dict[str, object]:
+    predicted = prepared.predicted
+    return {
+        "cut": prepared.cut,
+        "parameters": prepared.parameters,
+        "costs": asdict(prepared.costs),
+        "held_out_before": result.held_out_before,
+        "held_out_after": result.held_out_after,
+        "tokens_per_second": result.tokens_per_second,
+        "step_seconds": result.step_seconds,
+        "makespan": {"predicted": predicted.makespan, "measured": result.makespan},
+        "bubble_fraction": {"predicted": predicted.bubble_fraction, "measured": result.bubble_fraction},
+        "peak_in_flight": {"predicted": predicted.peak_in_flight, "measured": result.measured.peak_in_flight},
+    }

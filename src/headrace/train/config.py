@@ -1,0 +1,86 @@
+"""What `headrace train` is asked to do."""
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from headrace.schedule.numbers import at_least
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    """One training job.
+
+    Attributes:
+        ranks: p.
+        micro_batches: m.
+        schedule, recompute: as for `Pipeline`.
+        layers, dim, heads: of the GPT.
+        sequence: bytes per row.
+        batch: rows per step.
+        steps: how many.
+        learning_rate: the highest, after warm-up.
+        warm_up: steps until then; afterwards it falls along a cosine to a twentieth of it.
+        clip: the largest global norm of the gradients.
+        device: "cpu" or "cuda"; "auto" for cuda where there is some.
+        seed: of initialisation, batches and dropout.
+        data: a file or folder of text; None for the standard library's own source.
+        evaluate_every: steps between evaluations on held-out text.
+        evaluation_batches: how many batches an evaluation takes.
+
+    Raises:
+        TypeError, ValueError: a number is out of its range.
+    """
+
+    ranks: int = 2
+    micro_batches: int = 4
+    schedule: str = "1f1b"
+    recompute: str = "never"
+    layers: int = 8
+    dim: int = 128
+    heads: int = 4
+    sequence: int = 64
+    batch: int = 16
+    steps: int = 750
+    learning_rate: float = 2e-3
+    warm_up: int = 50
+    clip: float = 1.0
+    device: str = "auto"
+    seed: int = 0
+    data: str | None = None
+    evaluate_every: int = 150
+    evaluation_batches: int = 16
+
+    def __post_init__(self) -> None:
+        at_least(
+            1,
+            ranks=self.ranks,
+            micro_batches=self.micro_batches,
+            layers=self.layers,
+            dim=self.dim,
+            heads=self.heads,
+            sequence=self.sequence,
+            batch=self.batch,
+            steps=self.steps,
+            evaluate_every=self.evaluate_every,
+            evaluation_batches=self.evaluation_batches,
+        )
+        at_least(0, seed=self.seed, warm_up=self.warm_up)
+        if self.batch < self.micro_batches:
+            raise ValueError(
+                f"batch={self.batch} rows cannot be cut into micro_batches={self.micro_batches}: "
+                "give each micro-batch at least one row"
+            )
+        if self.ranks > self.layers + 2:
+            raise ValueError(
+                f"ranks={self.ranks}, but layers={self.layers} blocks, the embedding and the head make only "
+                f"{self.layers + 2} layers to cut: use fewer ranks or more layers"
+            )
+        for name in ("learning_rate", "clip"):
+            if not getattr(self, name) > 0:
+                raise ValueError(f"{name}={getattr(self, name)} must be above 0")
+        if self.device not in ("auto", "cpu", "cuda"):
+            raise ValueError(f"device={self.device!r} must be auto, cpu or cuda")
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data for config.json."""
+        return asdict(self)

@@ -1,0 +1,183 @@
+"""The main job: a byte-level GPT learns real text through a real pipeline, and says where the time went."""
+
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from headrace.costs import Costs
+from headrace.data import Batches, load
+from headrace.models.gpt import gpt, next_byte_loss
+from headrace.profiling import LayerProfile
+from headrace.runtime.pipeline import Pipeline
+from headrace.simulate import simulate
+from headrace.timeline import Timeline
+from headrace.train.config import TrainConfig
+from headrace.train.learning_rate import learning_rate
+from headrace.train.measured_cut import measured_cut
+
+_WARM_STEPS = 3
+"""The first steps allocate memory and start threads: they are not what a step takes."""
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """What is known before the first step.
+
+    Attributes:
+        notes: about the text.
+        profile: seconds of each layer.
+        cut: layers per stage.
+        costs: seconds of each stage.
+        predicted: the timeline of a step, from these costs.
+        parameters: how many numbers each stage learns.
+    """
+
+    notes: tuple[str, ...]
+    profile: LayerProfile
+    cut: tuple[int, ...]
+    costs: Costs
+    predicted: Timeline
+    parameters: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class StepRecord:
+    """One step: a line of metrics.jsonl.
+
+    Attributes:
+        step: from 1.
+        loss: before the update, in nats per byte.
+        learning_rate: of the update.
+        gradient_norm: before clipping.
+        seconds: of the whole step, update included.
+        held_out_loss: in nats per byte, where it was evaluated after this step.
+    """
+
+    step: int
+    loss: float
+    learning_rate: float
+    gradient_norm: float
+    seconds: float
+    held_out_loss: float | None = None
+
+
+@dataclass(frozen=True)
+class Result:
+    """What came out.
+
+    Attributes:
+        held_out_before, held_out_after: loss on held-out text, in nats per byte.
+        tokens_per_second: trained, evaluation left out.
+        step_seconds: the median of whole steps, update included.
+        measured: the timeline of the step of median makespan.
+        makespan: the median of the pipeline's part of a step, in seconds.
+        bubble_fraction: the median.
+    """
+
+    held_out_before: float
+    held_out_after: float
+    tokens_per_second: float
+    step_seconds: float
+    measured: Timeline
+    makespan: float
+    bubble_fraction: float
+
+
+def train(
+    config: TrainConfig,
+    on_ready: Callable[[Prepared], None] = lambda _: None,
+    on_step: Callable[[StepRecord], None] = lambda _: None,
+) -> Result:
+    """Run the job; under torchrun, in every process.
+
+    Args:
+        config: what to do.
+        on_ready: called once, before the first step.
+        on_step: called after every step.
+
+    Raises:
+        ValueError, OSError: the configuration or the data does not fit.
+        PipelineFailure: a rank failed.
+    """
+    torch.manual_seed(config.seed)
+    text = load(config.data)
+    batches = Batches(text, batch=config.batch, sequence=config.sequence, seed=config.seed)
+    held_out = list(batches.held_out_batches(config.evaluation_batches))
+    model = gpt(layers=config.layers, dim=config.dim, heads=config.heads, sequence=config.sequence)
+    device = _device(config.device)
+    model.to(device)
+    rows = -(-config.batch // config.micro_batches)
+    x, y = (part[:rows].to(device) for part in batches.batch(0))
+    profile, cut = measured_cut(model, x, y, next_byte_loss, config.ranks)
+    with Pipeline(
+        model,
+        next_byte_loss,
+        ranks=config.ranks,
+        micro_batches=config.micro_batches,
+        schedule=config.schedule,
+        recompute=config.recompute,
+        cut=cut,
+        devices=device,
+    ) as pipe:
+        costs = profile.stage_costs(cut)
+        on_ready(Prepared(text.notes, profile, cut, costs, simulate(pipe.schedule, costs), _per_stage(profile, cut)))
+        before = _held_out_loss(pipe, held_out)
+        after = before
+        optimizer = torch.optim.AdamW(
+            pipe.named_parameters(), lr=config.learning_rate, betas=(0.9, 0.95), weight_decay=0.1
+        )
+        seconds: list[float] = []
+        timelines: list[Timeline] = []
+        for step in range(config.steps):
+            start = time.perf_counter()
+            rate = learning_rate(step, config.steps, config.warm_up, config.learning_rate)
+            for group in optimizer.param_groups:
+                group["lr"] = rate
+            loss = pipe.step(*batches.batch(step))
+            norm = pipe.clip_grad_norm_(config.clip)
+            optimizer.step()
+            optimizer.zero_grad()
+            seconds.append(time.perf_counter() - start)
+            timelines.append(pipe.timeline())
+            last = step + 1 == config.steps
+            if last or (step + 1) % config.evaluate_every == 0:
+                after = _held_out_loss(pipe, held_out)
+                on_step(StepRecord(step + 1, float(loss), rate, float(norm), seconds[-1], after))
+            else:
+                on_step(StepRecord(step + 1, float(loss), rate, float(norm), seconds[-1]))
+    return _result(config, before, after, seconds, timelines)
+
+
+def _result(
+    config: TrainConfig, before: float, after: float, seconds: list[float], timelines: list[Timeline]
+) -> Result:
+    warm = min(_WARM_STEPS, config.steps - 1)
+    by_makespan = sorted(timelines[warm:], key=lambda timeline: timeline.makespan)
+    return Result(
+        held_out_before=before,
+        held_out_after=after,
+        tokens_per_second=config.batch * config.sequence * len(seconds) / sum(seconds),
+        step_seconds=statistics.median(seconds[warm:]),
+        measured=by_makespan[len(by_makespan) // 2],
+        makespan=statistics.median(timeline.makespan for timeline in by_makespan),
+        bubble_fraction=statistics.median(timeline.bubble_fraction for timeline in by_makespan),
+    )
+
+
+def _held_out_loss(pipe: Pipeline, batches: list[tuple[Tensor, Tensor]]) -> float:
+    return statistics.fmean(float(pipe.evaluate(x, y)["loss"]) for x, y in batches)
+
+
+def _per_stage(profile: LayerProfile, cut: tuple[int, ...]) -> tuple[int, ...]:
+    rest = iter(profile.parameters)
+    return tuple(sum(next(rest) for _ in range(count)) for count in cut)
+
+
+def _device(name: str) -> str:
+    if name == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    return name

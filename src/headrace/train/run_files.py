@@ -1,0 +1,64 @@
+"""What a run leaves behind: `config.json`, `metrics.jsonl` (a line per step) and `timeline.json`.
+
+timeline.json   {"version": 1, "schedule": …, "ranks": …, "predicted": [span, …], "measured": [span, …]}
+a span          {"rank": 0, "action": "0F3", "start": seconds, "end": seconds}
+"""
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, TextIO
+
+from headrace.timeline import Timeline
+from headrace.train.config import TrainConfig
+from headrace.train.job import StepRecord
+
+_VERSION = 1
+
+
+class RunFiles:
+    """Writes a run's files into `folder`, which is made if it is not there.
+
+    Raises:
+        FileExistsError: the folder holds a run already.
+    """
+
+    def __init__(self, folder: Path, config: TrainConfig) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        if (folder / "metrics.jsonl").exists():
+            raise FileExistsError(f"{folder} holds a run already: choose another folder, or remove it")
+        self._folder = folder
+        _write(folder / "config.json", {"version": _VERSION, **config.as_dict()})
+        self._metrics: TextIO = (folder / "metrics.jsonl").open("w", encoding="utf-8")
+
+    def add(self, record: StepRecord) -> None:
+        """Append a step to metrics.jsonl, at once."""
+        line = {name: value for name, value in asdict(record).items() if value is not None}
+        self._metrics.write(json.dumps(line) + "\n")
+        self._metrics.flush()
+
+    def finish(self, schedule: str, predicted: Timeline, measured: Timeline) -> None:
+        """Write timeline.json."""
+        timelines = {
+            "version": _VERSION,
+            "schedule": schedule,
+            "ranks": measured.ranks,
+            "predicted": as_data(predicted),
+            "measured": as_data(measured),
+        }
+        _write(self._folder / "timeline.json", timelines)
+
+    def close(self) -> None:
+        """Close the files."""
+        self._metrics.close()
+
+
+def as_data(timeline: Timeline) -> list[dict[str, Any]]:
+    """The spans of a timeline as plain data."""
+    return [
+        {"rank": rank, "action": str(action), "start": start, "end": end} for rank, action, start, end in timeline.spans
+    ]
+
+
+def _write(path: Path, value: Any) -> None:
+    path.write_text(json.dumps(value, indent=1) + "\n", encoding="utf-8")

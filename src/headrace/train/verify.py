@@ -1,0 +1,215 @@
+"""The proof by numbers: the same model, trained under each schedule and unsplit, compared bit for bit."""
+
+import copy
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from headrace.runtime.boundary import Value
+from headrace.runtime.loss import LossFn
+from headrace.runtime.microbatch import LossWeight
+from headrace.runtime.pipeline import Pipeline
+from headrace.runtime.processes import from_all
+from headrace.train.measured_cut import threads_of_a_rank
+from headrace.train.reference import Unsplit, backward_order
+
+MakeOptimizer = Callable[[Iterable[tuple[str, nn.Parameter]]], torch.optim.Optimizer]
+
+
+@dataclass(frozen=True)
+class Difference:
+    """How two sets of named tensors differ.
+
+    Attributes:
+        first: the name of the first that is not bitwise equal; None if all are.
+        largest: the largest |a − b| ÷ the largest |b| of its tensor; 0 if all are equal.
+    """
+
+    first: str | None
+    largest: float
+
+    @property
+    def bitwise_equal(self) -> bool:
+        """Whether no bit differs."""
+        return self.first is None
+
+    def __str__(self) -> str:
+        return "bitwise equal" if self.first is None else f"differ by {self.largest:.1e}: {self.first}"
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One pipeline against the unsplit model.
+
+    Attributes:
+        ranks, micro_batches, schedule, recompute: which pipeline.
+        losses: of every step.
+        gradients: of every step, before the update.
+        parameters: after the last step, buffers included.
+        whole_batch: gradients of the first step against those of the unsplit model with the batch in one piece: equal
+            up to rounding where layers treat rows independently.
+    """
+
+    ranks: int
+    micro_batches: int
+    schedule: str
+    recompute: str
+    losses: Difference
+    gradients: Difference
+    parameters: Difference
+    whole_batch: Difference
+
+    @property
+    def bitwise_equal(self) -> bool:
+        """Whether losses, gradients and parameters all are."""
+        return all(d.bitwise_equal for d in (self.losses, self.gradients, self.parameters))
+
+
+@dataclass(frozen=True)
+class Verification:
+    """What `verify` found; true if every comparison is bitwise equal."""
+
+    comparisons: tuple[Comparison, ...]
+
+    def __bool__(self) -> bool:
+        return all(comparison.bitwise_equal for comparison in self.comparisons)
+
+    def __str__(self) -> str:
+        lines = []
+        for c in self.comparisons:
+            name = f"{c.schedule}, {c.ranks} ranks, {c.micro_batches} micro-batches, recompute {c.recompute}"
+            lines.append(f"{name}: losses {c.losses}; gradients {c.gradients}; parameters {c.parameters}")
+        return "\n".join(lines)
+
+
+@dataclass
+class _Trace:
+    losses: dict[str, Tensor]
+    gradients: dict[str, Tensor]
+    parameters: dict[str, Tensor]
+
+
+def verify(
+    model: nn.Sequential,
+    loss_fn: LossFn,
+    batch: tuple[Value, Value],
+    *,
+    ranks: Sequence[int] = (1, 2),
+    micro_batches: Sequence[int] = (4,),
+    schedules: Sequence[str] = ("gpipe", "1f1b"),
+    recompute: Sequence[str] = ("never", "always"),
+    steps: int = 3,
+    optimizer: MakeOptimizer | None = None,
+    cut: Sequence[int] | None = None,
+    loss_weight: LossWeight = "rows",
+) -> Verification:
+    """Train copies of `model` a few steps under each combination, and unsplit, and compare.
+
+    Args:
+        model: a chain of layers on the CPU; it is not changed.
+        loss_fn: `loss_fn(output, target)`.
+        batch: input and target; each step trains on it again.
+        ranks, micro_batches, schedules, recompute: every combination of these is tried. Under torchrun, `ranks` must
+            be the number of processes.
+        steps: optimizer steps.
+        optimizer: makes one from named parameters; SGD with momentum if None.
+        cut, loss_weight: as for `Pipeline`.
+
+    Raises:
+        TypeError, ValueError: the model, the batch or a combination is impossible.
+    """
+    x, y = batch
+    make = optimizer or _momentum
+    whole: dict[int, _Trace] = {}
+    comparisons = []
+    for p, m, name, again in product(ranks, micro_batches, schedules, recompute):
+        own = copy.deepcopy(model)
+        with Pipeline(
+            own, loss_fn, ranks=p, micro_batches=m, schedule=name, recompute=again, cut=cut, loss_weight=loss_weight
+        ) as pipe:
+            got = _trace(lambda: pipe.step(x, y), pipe.named_parameters, pipe.named_buffers, make, steps)
+            order = backward_order(pipe.schedule)
+        with threads_of_a_rank(p):
+            expected = _unsplit(model, loss_fn, loss_weight, x, y, order, make, steps)
+            if p not in whole:
+                whole[p] = _unsplit(model, loss_fn, loss_weight, x, y, [0], make, 1)
+        first = {key: tensor for key, tensor in got.gradients.items() if key.startswith("step 1: ")}
+        comparisons.append(
+            Comparison(
+                p,
+                m,
+                name,
+                again,
+                _everywhere(got.losses, expected.losses),
+                _everywhere(got.gradients, expected.gradients),
+                _everywhere(got.parameters, expected.parameters),
+                _everywhere(first, whole[p].gradients),
+            )
+        )
+    return Verification(tuple(comparisons))
+
+
+def _unsplit(
+    model: nn.Sequential,
+    loss_fn: LossFn,
+    loss_weight: LossWeight,
+    x: Value,
+    y: Value,
+    order: Sequence[int],
+    make: MakeOptimizer,
+    steps: int,
+) -> _Trace:
+    own = copy.deepcopy(model)
+    unsplit = Unsplit(own, loss_fn, loss_weight)
+    return _trace(lambda: unsplit.step(x, y, order), own.named_parameters, own.named_buffers, make, steps)
+
+
+def _trace(
+    step: Callable[[], Tensor],
+    parameters: Callable[[], Iterable[tuple[str, nn.Parameter]]],
+    buffers: Callable[[], Iterable[tuple[str, Tensor]]],
+    make: MakeOptimizer,
+    steps: int,
+) -> _Trace:
+    trace = _Trace({}, {}, {})
+    trained = make(parameters())
+    for number in range(1, steps + 1):
+        trace.losses[f"step {number}"] = step()
+        for name, parameter in parameters():
+            if parameter.grad is not None:
+                trace.gradients[f"step {number}: {name}"] = parameter.grad.clone()
+        trained.step()
+        trained.zero_grad()
+    for name, tensor in (*parameters(), *buffers()):
+        trace.parameters[name] = tensor.detach().clone()
+    return trace
+
+
+def _everywhere(got: dict[str, Tensor], expected: dict[str, Tensor]) -> Difference:
+    """The difference over all processes, each of which has its own part of `got` and all of `expected`."""
+    found = from_all(_difference(got, expected))
+    first = next((d.first for d in found if d.first is not None), None)
+    return Difference(first, max(d.largest for d in found))
+
+
+def _difference(got: dict[str, Tensor], expected: dict[str, Tensor]) -> Difference:
+    first, largest = None, 0.0
+    for name, tensor in got.items():
+        other = expected.get(name)
+        if other is not None and torch.equal(tensor, other):
+            continue
+        first = first or name
+        if other is None:
+            return Difference(first, float("inf"))
+        scale = float(other.abs().max().double()) or 1.0
+        largest = max(largest, float((tensor.double() - other.double()).abs().max()) / scale)
+    return Difference(first, largest)
+
+
+def _momentum(parameters: Iterable[tuple[str, nn.Parameter]]) -> torch.optim.Optimizer:
+    arguments: Any = parameters
+    return torch.optim.SGD(arguments, lr=0.1, momentum=0.9)

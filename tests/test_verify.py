@@ -1,0 +1,96 @@
+"""`verify` finds every bit that differs, and nothing else."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from typer.testing import CliRunner
+
+import headrace as hr
+from headrace.cli.main import app
+from headrace.runtime import pipeline
+from headrace.train.verify import Difference, verify
+
+
+def _model() -> nn.Sequential:
+    torch.manual_seed(3)
+    return nn.Sequential(
+        nn.Linear(6, 12), nn.ReLU(inplace=True), nn.BatchNorm1d(12), nn.Dropout(0.2), nn.Linear(12, 9), nn.Linear(9, 4)
+    )
+
+
+def _batch() -> tuple[Tensor, Tensor]:
+    torch.manual_seed(4)
+    return torch.randn(11, 6), torch.randint(0, 4, (11,))
+
+
+@pytest.mark.filterwarnings("ignore::headrace.runtime.warn.BatchStatisticsWarning")
+def test_every_combination_of_an_awkward_model_is_bitwise_equal() -> None:
+    model = _model()
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    found = verify(
+        model, nn.CrossEntropyLoss(), _batch(), ranks=(1, 2, 3), micro_batches=(1, 4), recompute=("never", "always")
+    )
+    assert found
+    assert len(found.comparisons) == 3 * 2 * 2 * 2
+    assert all(comparison.bitwise_equal for comparison in found.comparisons)
+    assert all(torch.equal(before[name], tensor) for name, tensor in model.state_dict().items())
+
+
+def test_the_whole_batch_is_equal_to_rounding() -> None:
+    model = nn.Sequential(nn.Linear(6, 12), nn.Tanh(), nn.Linear(12, 4)).double()
+    x, y = _batch()
+    found = hr.verify(model, nn.CrossEntropyLoss(), (x.double(), y), ranks=(2,), micro_batches=(4,))
+    assert found
+    assert all(comparison.whole_batch.largest < 1e-12 for comparison in found.comparisons)
+
+
+def test_a_wrong_gradient_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    step = pipeline.Pipeline.step
+
+    def wrong(self: Any, x: Any, y: Any) -> Tensor:
+        loss = step(self, x, y)
+        dict(self.named_parameters())["2.bias"].grad += 1e-3
+        return loss
+
+    monkeypatch.setattr(pipeline.Pipeline, "step", wrong)
+    model = nn.Sequential(nn.Linear(6, 12), nn.Tanh(), nn.Linear(12, 4))
+    found = verify(model, nn.CrossEntropyLoss(), _batch(), ranks=(2,), schedules=("1f1b",), recompute=("never",))
+    assert not found
+    (comparison,) = found.comparisons
+    assert comparison.gradients.first == "step 1: 2.bias"
+    assert comparison.gradients.largest > 0
+    assert not comparison.parameters.bitwise_equal
+    assert "2.bias" in str(found)
+
+
+def test_a_missing_gradient_is_infinitely_far() -> None:
+    assert Difference(None, 0.0).bitwise_equal
+    assert str(Difference("a", 0.5)) == "differ by 5.0e-01: a"
+
+
+SMALL = ["--layers", "1", "--dim", "8", "--seq", "6", "--batch", "5", "--ranks", "1,2", "--micro-batches", "3"]
+
+
+def test_the_command_prints_a_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    done = CliRunner().invoke(app, ["verify", *SMALL])
+    assert done.exit_code == 0, done.output
+    assert "bitwise equal" in done.stdout
+    step = pipeline.Pipeline.step
+
+    def wrong(self: Any, x: Any, y: Any) -> Tensor:
+        return step(self, x, y) * 1.5
+
+    monkeypatch.setattr(pipeline.Pipeline, "step", wrong)
+    done = CliRunner().invoke(app, ["verify", *SMALL])
+    assert done.exit_code == 1
+    assert "differ by" in done.stdout
+
+
+def test_mistakes_end_with_code_2() -> None:
+    done = CliRunner().invoke(app, ["verify", "--ranks", "two"])
+    assert done.exit_code == 2
+    assert "--ranks two" in done.stderr
+    done = CliRunner().invoke(app, ["verify", *SMALL, "--ranks", "7"])
+    assert done.exit_code == 2
