@@ -14,7 +14,7 @@ from headrace.simulate import simulate
 from headrace.timeline import Timeline
 
 if TYPE_CHECKING:
-    from headrace.profiling import profile
+    from headrace.profiling import measured_cut, profile
     from headrace.runtime.failure import PipelineFailure
     from headrace.runtime.pipeline import Pipeline
     from headrace.train.verify import verify
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 _LAZY: Final = {
     "Pipeline": "headrace.runtime.pipeline",
     "PipelineFailure": "headrace.runtime.failure",
+    "measured_cut": "headrace.profiling",
     "profile": "headrace.profiling",
     "verify": "headrace.train.verify",
 }
@@ -34,6 +35,7 @@ __all__ = [
     "PipelineFailure",
     "Timeline",
     "__version__",
+    "measured_cut",
     "partition",
     "profile",
     "schedule",

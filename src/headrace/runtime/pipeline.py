@@ -45,7 +45,7 @@ class Pipeline:
         schedule: a name of the catalogue, or a `Schedule`. It is proven before anything runs.
         recompute: "never", "always" or "except_last": which micro-batches drop their activations after the forward
             and compute them again for the backward.
-        cut: how many layers each stage gets, such as `hr.partition(hr.profile(model, x).costs, p)`; None for equally
+        cut: how many layers each stage gets, such as `hr.measured_cut(model, x[:8], ranks=p)`; None for equally
             many, which is rarely the fastest.
         devices: one per rank, or one for all, where "cuda" gives each rank its own; None: where the model is.
         loss_weight: what a micro-batch counts for in the loss of the batch: "rows" if `loss_fn` is a mean over rows,

@@ -11,13 +11,13 @@ from torch import Tensor
 from headrace.costs import Costs
 from headrace.data import Batches, load
 from headrace.models.gpt import gpt, next_byte_loss
-from headrace.profiling import LayerProfile
+from headrace.partition import partition
+from headrace.profiling import LayerProfile, profile_as_rank
 from headrace.runtime.pipeline import Pipeline
 from headrace.simulate import simulate
 from headrace.timeline import Timeline
 from headrace.train.config import TrainConfig
 from headrace.train.learning_rate import learning_rate
-from headrace.train.measured_cut import measured_cut
 
 _WARM_STEPS = 3
 """The first steps allocate memory and start threads: they are not what a step takes."""
@@ -112,7 +112,8 @@ def train(
     model.to(device)
     rows = -(-config.batch // config.micro_batches)
     x, y = (part[:rows].to(device) for part in batches.batch(0))
-    profile, cut = measured_cut(model, x, y, next_byte_loss, config.ranks)
+    profile = profile_as_rank(model, x, config.ranks, loss_fn=next_byte_loss, target=y)
+    cut = partition(profile.costs, config.ranks)
     with Pipeline(
         model,
         next_byte_loss,

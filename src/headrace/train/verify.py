@@ -14,7 +14,7 @@ from headrace.runtime.loss import LossFn
 from headrace.runtime.microbatch import LossWeight
 from headrace.runtime.pipeline import Pipeline
 from headrace.runtime.processes import from_all
-from headrace.train.measured_cut import threads_of_a_rank
+from headrace.runtime.shares import computing_as_a_rank
 from headrace.train.reference import Unsplit, backward_order
 
 MakeOptimizer = Callable[[Iterable[tuple[str, nn.Parameter]]], torch.optim.Optimizer]
@@ -133,7 +133,7 @@ def verify(
         ) as pipe:
             got = _trace(lambda: pipe.step(x, y), pipe.named_parameters, pipe.named_buffers, make, steps)
             order = backward_order(pipe.schedule)
-        with threads_of_a_rank(p):
+        with computing_as_a_rank(p):
             expected = _unsplit(model, loss_fn, loss_weight, x, y, order, make, steps)
             if p not in whole:
                 whole[p] = _unsplit(model, loss_fn, loss_weight, x, y, [0], make, 1)

@@ -11,6 +11,8 @@ from typing import Any
 
 import torch
 
+from headrace.runtime.shares import share_of_threads
+
 Job = Callable[[], None]
 
 
@@ -51,7 +53,8 @@ def _work(jobs: "SimpleQueue[Job | None]", ready: "SimpleQueue[None]", intra_op_
 def start_threads(names: list[str]) -> list[RankThread]:
     """One thread per name, sharing out as many cores as this thread may use."""
     mine = torch.get_num_threads()
-    threads = [RankThread(name, max(1, mine // len(names))) for name in names]
+    share = share_of_threads(len(names))
+    threads = [RankThread(name, share) for name in names]
     # set_num_threads in a thread also changes what threads made later start with; put that back
     torch.set_num_threads(mine)
     return threads

@@ -1,0 +1,57 @@
+"""Measure the layers as a rank will run them, once for all processes, and cut them by what was measured."""
+
+from typing import Any
+
+from torch import nn
+
+from headrace.partition import partition
+from headrace.profiling.layer_profile import LayerProfile
+from headrace.profiling.measure import profile
+from headrace.runtime.boundary import Value
+from headrace.runtime.loss import LossFn
+from headrace.runtime.processes import from_first, process_rank
+from headrace.runtime.shares import computing_as_a_rank
+
+
+def profile_as_rank(
+    model: nn.Sequential, sample: Value, ranks: int, *, loss_fn: LossFn | None = None, target: Value = None
+) -> LayerProfile:
+    """`profile`, with the number of intra-op threads that each of `ranks` ranks will have.
+
+    Under torchrun the first process measures and the others get its numbers, so every process must call it.
+
+    Raises:
+        TypeError, ValueError: as `profile`, in every process.
+    """
+    found: Any = None
+    if process_rank() == 0:
+        try:
+            with computing_as_a_rank(ranks):
+                found = profile(model, sample, loss_fn=loss_fn, target=target)
+        except Exception as error:
+            from_first(error)
+            raise
+    found = from_first(found)
+    if isinstance(found, Exception):
+        raise found
+    measured: LayerProfile = found
+    return measured
+
+
+def measured_cut(
+    model: nn.Sequential, sample: Value, ranks: int, *, loss_fn: LossFn | None = None, target: Value = None
+) -> tuple[int, ...]:
+    """How many layers each of `ranks` stages gets so that the slowest is as fast as possible, by measurement.
+
+    Under torchrun the first process measures, and every process must call it.
+
+    Args:
+        model: a chain of layers.
+        sample: the input of one micro-batch.
+        ranks: how many stages to cut into.
+        loss_fn, target: if given, the loss counts in the last stage.
+
+    Raises:
+        TypeError, ValueError: the model or the sample cannot be measured, or there are fewer layers than stages.
+    """
+    return partition(profile_as_rank(model, sample, ranks, loss_fn=loss_fn, target=target).costs, ranks)
