@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from headrace.cli.exits import Exit
 from headrace.cli.main import app
-from headrace.schedule import build, parse, to_text
+from headrace.schedule import build, parse
 
 
 def run(*arguments, stdin=None):
@@ -118,7 +118,7 @@ def test_options_reach_the_simulation():
 
 def test_text_can_be_checked():
     text = run("simulate", "--text", "--ranks", "3", "--recompute", "always").stdout
-    assert text == to_text(build("1f1b", ranks=3, micro_batches=8, recompute="always"))
+    assert text == build("1f1b", ranks=3, micro_batches=8, recompute="always").to_text()
     result = run("schedules", "check", "-", stdin=text)
     assert result.exit_code == Exit.DONE
     assert result.stdout == (

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from torch.distributed.pipelining import schedules as theirs
 
-from headrace.schedule import InvalidSchedule, build, check, parse, to_text
+from headrace.schedule import InvalidSchedule, build, check, parse
 
 
 def rows_of(schedule):
@@ -13,7 +13,7 @@ def rows_of(schedule):
 
 
 def test_the_grid_is_a_picture():
-    assert to_text(build("1f1b", ranks=2, micro_batches=2)) == "0F0,0F1,,0B0,,0B1\n,1F0,1B0,1F1,1B1,\n"
+    assert build("1f1b", ranks=2, micro_batches=2).to_text() == "0F0,0F1,,0B0,,0B1\n,1F0,1B0,1F1,1B1,\n"
     schedule = build("gpipe", ranks=2, micro_batches=2)
     assert schedule.to_text() == "0F0,0F1,,,0B1,0B0\n,1F0,1F1,1B1,1B0,\n"
 
@@ -21,14 +21,14 @@ def test_the_grid_is_a_picture():
 @given(naive.schedules())
 @settings(deadline=None)
 def test_round_trip(schedule):
-    text = to_text(schedule)
+    text = schedule.to_text()
     assert parse(text, name="random") == schedule
     assert len({line.count(",") for line in text.splitlines()}) == 1
 
 
 def test_a_schedule_that_deadlocks_is_written_too():
     text = "0B0,0F0\n1B0,1F0\n"
-    assert to_text(parse(text)) == text
+    assert parse(text).to_text() == text
     with pytest.raises(InvalidSchedule):
         check(parse(text))
 
@@ -115,6 +115,6 @@ def test_1f1b_with_idle_cells_as_torch_writes_it(tmp_path, ranks, micro_batches)
 @pytest.mark.parametrize(("ranks", "micro_batches"), SIZES)
 def test_torch_reads_what_we_write(ranks, micro_batches):
     schedule = build("1f1b", ranks=ranks, micro_batches=micro_batches)
-    for line, row in zip(to_text(schedule).splitlines(), schedule.rows, strict=True):
+    for line, row in zip(schedule.to_text().splitlines(), schedule.rows, strict=True):
         read = [theirs._Action.from_str(cell) for cell in line.split(",")]
         assert [str(action) for action in read if action is not None] == list(map(str, row))

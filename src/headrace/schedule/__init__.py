@@ -5,7 +5,7 @@ from headrace.schedule.catalogue import CATALOGUE, build
 from headrace.schedule.check import InvalidSchedule, Proof, check
 from headrace.schedule.placement import Placement
 from headrace.schedule.schedule import Schedule
-from headrace.schedule.text import parse, to_text
+from headrace.schedule.text import parse
 
 __all__ = [
     "CATALOGUE",
@@ -18,5 +18,4 @@ __all__ = [
     "build",
     "check",
     "parse",
-    "to_text",
 ]

@@ -74,7 +74,7 @@ def check(schedule: Schedule) -> Proof:
         InvalidSchedule: it may not; the message names the action, or the cycle of waits.
     """
     _check_parts(schedule)
-    dependencies = Dependencies(schedule)
+    dependencies = Dependencies(schedule.rows, schedule.stages)
     order = _play(schedule, dependencies)
     return Proof(schedule, _peak_in_flight(schedule), queue_depth(schedule, order, channels(schedule)))
 

@@ -13,10 +13,9 @@
 Of a split backward, I takes B's place in the chain. A gradient leaves a stage at the end of its B or I.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from headrace.schedule.actions import BACKWARD, BACKWARD_INPUT, FORWARD, GIVES_INPUT_GRADIENT, RECOMPUTE, Action
-from headrace.schedule.schedule import Schedule
 
 
 class Dependencies:
@@ -24,13 +23,17 @@ class Dependencies:
 
     Which edges there are depends on what the schedule contains (an R, a split backward), so this
     looks once at all its actions.
+
+    Args:
+        rows: one sequence of actions per rank.
+        stages: how many stages there are.
     """
 
-    def __init__(self, schedule: Schedule) -> None:
-        self._last_stage = schedule.stages - 1
+    def __init__(self, rows: Iterable[Sequence[Action]], stages: int) -> None:
+        self._last_stage = stages - 1
         self._recomputed: set[tuple[int, int]] = set()
         self._split: set[tuple[int, int]] = set()
-        for row in schedule.rows:
+        for row in rows:
             for stage, kind, micro_batch in row:
                 if kind == RECOMPUTE:
                     self._recomputed.add((stage, micro_batch))

@@ -7,6 +7,7 @@ are derived from it (see `messages`), never written in it.
 from dataclasses import dataclass, replace
 
 from headrace.schedule.actions import FORWARD, Action
+from headrace.schedule.grid import as_grid
 from headrace.schedule.placement import Placement
 
 
@@ -44,10 +45,8 @@ class Schedule:
         return sum(map(len, self.rows))
 
     def to_text(self) -> str:
-        """The grid notation, one row per rank; `parse` reads it back. See `headrace.schedule.text`."""
-        from headrace.schedule.text import to_text
-
-        return to_text(self)
+        """The grid notation, one line per rank; `parse` reads it back."""
+        return as_grid(self.rows, self.stages)
 
     def forward_only(self, micro_batches: int) -> "Schedule":
         """What is left of this schedule when nothing is learned: its forwards of the first `micro_batches`.

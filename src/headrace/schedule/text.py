@@ -5,59 +5,20 @@ One row per rank, comma-separated cells, an empty cell where the rank idles:
     0F0,0F1,,,0B0,0B1
     ,1F0,1F1,1B0,1B1,
 
-We write one column per tick of a clock in which every action takes one tick, so that the grid can be read as a
-picture. Reading ignores where the idle cells stand: the order within a row is all there is to a schedule. It also
-passes over cells such as `0REDUCE_GRAD`, with which PyTorch notes when data-parallel replicas reduce their gradients:
-that is no work of the pipeline.
+`Schedule.to_text` writes one column per tick of a clock in which every action takes one tick (see `grid`). Reading
+ignores where the idle cells stand: the order within a row is all there is to a schedule. It also passes over cells
+such as `0REDUCE_GRAD`, with which PyTorch notes when data-parallel replicas reduce their gradients: that is no work of
+the pipeline.
 """
 
 import re
 
 from headrace.schedule.actions import Action
 from headrace.schedule.check import InvalidSchedule
-from headrace.schedule.dependencies import Dependencies
 from headrace.schedule.placement import Placement
 from headrace.schedule.schedule import Schedule
 
 _NO_WORK = re.compile(r"|[0-9]+REDUCE_GRAD")
-
-
-def to_text(schedule: Schedule) -> str:
-    """The grid of a schedule, one line per rank, ending in a newline; `parse` reads it back.
-
-    Rows of a schedule that deadlocks are written without idle cells, as there is no time to align them to.
-    """
-    columns = _ticks(schedule)
-    width = 1 + max((c for row in columns for c in row), default=-1)
-    lines = []
-    for row, ticks in zip(schedule.rows, columns, strict=True):
-        cells = [""] * width
-        for action, tick in zip(row, ticks, strict=True):
-            cells[tick] = str(action)
-        lines.append(",".join(cells) + "\n")
-    return "".join(lines)
-
-
-def _ticks(schedule: Schedule) -> list[list[int]]:
-    dependencies = Dependencies(schedule)
-    ticks: list[list[int]] = [[] for _ in schedule.rows]
-    ended: dict[Action, int] = {}
-    moved = True
-    while moved:
-        moved = False
-        for row, columns in zip(schedule.rows, ticks, strict=True):
-            while len(columns) < len(row):
-                action = row[len(columns)]
-                needs = list(dependencies.of(action))
-                if any(d not in ended for d in needs):
-                    break
-                before = [ended[d] for d in needs] + [columns[-1] + 1 if columns else 0]
-                columns.append(max(before))
-                ended[action] = columns[-1] + 1
-                moved = True
-    if any(len(c) < len(row) for c, row in zip(ticks, schedule.rows, strict=True)):
-        return [list(range(len(row))) for row in schedule.rows]
-    return ticks
 
 
 def parse(text: str, name: str = "custom") -> Schedule:
