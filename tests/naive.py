@@ -4,6 +4,7 @@ Nothing here uses the package's own description of the data flow: that is what i
 """
 
 import random
+from collections.abc import Sequence
 
 from hypothesis import strategies as st
 
@@ -106,14 +107,19 @@ def play_tick_by_tick(schedule: Schedule, cost: dict[str, list[int]], hop: list[
     return times
 
 
-def random_schedule(rng: random.Random, stages: int, ranks: int, micro_batches: int) -> Schedule:
+EVERY_BACKWARD = ("B", "IW", "RB", "RIW")
+
+
+def random_schedule(
+    rng: random.Random, stages: int, ranks: int, micro_batches: int, backwards: Sequence[str] = EVERY_BACKWARD
+) -> Schedule:
     """A valid schedule without rhyme or reason: any placement, any mix of kinds, any order that can run."""
     holder = [*range(ranks), *(rng.randrange(ranks) for _ in range(stages - ranks))]
     rng.shuffle(holder)
     cells = [(s, k) for s in range(stages) for k in range(micro_batches)]
     todo = [Action(s, "F", k) for s, k in cells]
     for s, k in cells:
-        todo += [Action(s, kind, k) for kind in rng.choice(["B", "IW", "RB", "RIW"])]
+        todo += [Action(s, kind, k) for kind in rng.choice(backwards)]
     whole = Schedule("random", (tuple(todo),), Placement(tuple([0] * stages)), micro_batches)
     wanted, done = needs(whole), set()
     rows: list[list[Action]] = [[] for _ in range(ranks)]

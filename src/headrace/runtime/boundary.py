@@ -53,11 +53,13 @@ class Parcel:
         tensors: its tensors, in order.
         needs_grad: for each, whether its gradient must come back.
         skeleton: the rest of it.
+        rows: how many the batch has of which it is a part; 0 where that does not matter.
     """
 
     tensors: tuple[Tensor, ...]
     needs_grad: tuple[bool, ...]
     skeleton: Skeleton
+    rows: int = 0
 
     @property
     def wants_gradient(self) -> bool:

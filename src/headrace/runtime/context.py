@@ -5,8 +5,8 @@ ignored them would compute in another precision than the user asked for. (The de
 """
 
 import contextvars
-from collections.abc import Callable, Collection
-from contextlib import ExitStack
+from collections.abc import Callable, Collection, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -42,11 +42,33 @@ class CallerContext:
     def _run(self, work: Callable[[], T]) -> T:
         with ExitStack() as stack:
             for autocast in self._autocast:
-                stack.enter_context(
-                    torch.autocast(autocast.device_type, dtype=autocast.dtype, cache_enabled=self._cache)
-                )
+                stack.enter_context(_autocasting(autocast, self._cache))
             if self._inference:
                 stack.enter_context(torch.inference_mode())
             if self._default_device.type != "cpu":
                 stack.enter_context(self._default_device)
             return work()
+
+
+@contextmanager
+def _autocasting(autocast: _Autocast, cache: bool) -> Iterator[None]:
+    """As torch.autocast, but it leaves the cache of cast weights alone, which all threads share.
+
+    torch.autocast would empty it when the first rank is done, under the feet of the others: a weight that is used twice
+    would be cast twice, and its gradients be added up in another precision. The caller's autocast empties it.
+    """
+    kind = autocast.device_type
+    before = torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind), torch.is_autocast_cache_enabled()
+    _set_autocast(kind, True, autocast.dtype, cache)
+    torch.autocast_increment_nesting()  # or an autocast inside a layer would think that it is the outermost one
+    try:
+        yield
+    finally:
+        torch.autocast_decrement_nesting()
+        _set_autocast(kind, *before)
+
+
+def _set_autocast(kind: str, enabled: bool, dtype: torch.dtype, cache: bool) -> None:
+    torch.set_autocast_enabled(kind, enabled)
+    torch.set_autocast_dtype(kind, dtype)
+    torch.set_autocast_cache_enabled(cache)

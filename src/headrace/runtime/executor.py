@@ -8,7 +8,7 @@ spans, so the gaps in a measured timeline are the bubble.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import torch
@@ -16,6 +16,7 @@ import torch
 from headrace.runtime.boundary import Parcel, Value
 from headrace.runtime.clock import Clock
 from headrace.runtime.failure import PipelineFailure, Stopped
+from headrace.runtime.feed import same_rows
 from headrace.runtime.stage import Stage
 from headrace.schedule.actions import BACKWARD, FORWARD, RECOMPUTE, Action
 from headrace.schedule.messages import Message
@@ -42,12 +43,14 @@ class Work:
         tails: on the rank of the last stage, for each micro-batch what turns the model's output into the result
             that is kept: when training, its loss.
         weights: on the rank of the last stage, when training, what each loss is multiplied with.
+        rows: on the rank of the last stage, how many the targets have; 0 if that need not be those of the input.
         seed: of the step's random numbers.
     """
 
     inputs: Sequence[Parcel] = ()
     tails: Sequence[Callable[[Value], Any]] = ()
     weights: Sequence[float] = ()
+    rows: int = 0
     seed: int = 0
 
 
@@ -97,6 +100,7 @@ class Executor:
                 made = step.perform(action, received)
                 marks.append(mark())
                 step.send(action, made)
+                del received, made  # or what was sent would live on while the next message is awaited
             seconds = self._clock.seconds(marks)
         except Stopped:
             raise
@@ -148,7 +152,10 @@ class _Step:
             tail = self._work.tails[k] if index == self._last else None
             recompute = (index, k) in self._recomputed
             self._gradient_wanted[index, k] = received.wants_gradient
-            return stage.forward(k, received, seed=self._work.seed, tail=tail, recompute=recompute)
+            if tail is not None and received.rows and self._work.rows:
+                same_rows({"x": received.rows, "y": self._work.rows})
+            made = stage.forward(k, received, seed=self._work.seed, tail=tail, recompute=recompute)
+            return replace(made, rows=received.rows)
         if kind == RECOMPUTE:
             return stage.recompute(k)
         if kind == BACKWARD:

@@ -25,6 +25,12 @@ class PipelineFailure(RuntimeError):
             doing = f" at {action} ({KIND_NAMES[kind]} of stage {stage}, micro-batch {micro_batch})"
         super().__init__(f"rank {rank} failed{doing}:\n{what}")
 
+    def __eq__(self, other: object) -> bool:
+        """Whether it is the same failure, perhaps heard of in another process."""
+        return isinstance(other, PipelineFailure) and self.__reduce__() == other.__reduce__()
+
+    __hash__ = RuntimeError.__hash__
+
     def __reduce__(self) -> tuple[type["PipelineFailure"], tuple[int, Action | None, str]]:
         return PipelineFailure, (self.rank, self.action, self.what)
 

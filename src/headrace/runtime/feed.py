@@ -53,9 +53,10 @@ class Feed:
         if self.first is None:
             return []
         parcels = []
+        rows = count_rows("x", x, self.input_split)
         for value in split("x", x, micro_batches, self.input_split):
             tensors, skeleton = take_apart(_to(self.first, value), "x")
-            parcels.append(Parcel(tensors, (False,) * len(tensors), skeleton))
+            parcels.append(Parcel(tensors, (False,) * len(tensors), skeleton, rows))
         return parcels
 
     def targets(self, y: Value, micro_batches: int) -> tuple[list[Value], list[float]]:

@@ -73,7 +73,12 @@ def edges(tensors: Sequence[Tensor]) -> tuple[GradientEdge | None, ...]:
 
 
 def backward(roots: Sequence[GradientEdge | None], gradients: Gradients) -> None:
-    """Run the backward from `roots`; parameters accumulate into `.grad`, sources take what reaches them."""
+    """Run the backward from `roots`; parameters accumulate into `.grad`, sources take what reaches them.
+
+    `gradients` are one per root, or none at all where no root needs one.
+    """
+    if not gradients:
+        return
     pairs = [(e, g) for e, g in zip(roots, gradients, strict=True) if e is not None and g is not None]
     if pairs:
         torch.autograd.backward([e for e, _ in pairs], [g for _, g in pairs])

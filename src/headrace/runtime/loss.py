@@ -33,8 +33,11 @@ def metrics_tail(metrics: Mapping[str, LossFn], target: Value, weight: float) ->
 
     def tail(output: Value) -> dict[str, Tensor]:
         if weight == 0:
-            return {name: torch.zeros(()) for name in metrics}
-        return {name: scalar(name, torch.as_tensor(metric(output, target))) for name, metric in metrics.items()}
+            outputs, _ = take_apart(output, "the model's output")
+            return {name: torch.zeros((), device=outputs[0].device) for name in metrics}
+        values = {name: scalar(name, torch.as_tensor(metric(output, target))) for name, metric in metrics.items()}
+        # counts are averaged too, so whole numbers are not kept as such
+        return {name: v if v.is_floating_point() else v.to(torch.get_default_dtype()) for name, v in values.items()}
 
     return tail
 

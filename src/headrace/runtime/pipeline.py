@@ -20,7 +20,7 @@ from headrace.runtime.transport.base import Transport
 from headrace.runtime.transport.choose import choose_transport
 from headrace.runtime.transport.distributed import Links
 from headrace.runtime.warn import warn_of_batch_statistics
-from headrace.schedule.actions import RECOMPUTE
+from headrace.schedule.actions import BACKWARD, FORWARD, RECOMPUTE
 from headrace.schedule.catalogue import build
 from headrace.schedule.check import Proof, check
 from headrace.schedule.numbers import at_least
@@ -76,26 +76,37 @@ class Pipeline:
         target_split: Any = 0,
         links: Links = "auto",
     ) -> None:
-        if not callable(loss_fn):
-            raise TypeError(f"loss_fn={loss_fn!r} must be a function of (output, target)")
-        if not callable(loss_weight) and loss_weight not in ("rows", "sum"):
-            raise ValueError(f'loss_weight={loss_weight!r} must be "rows", "sum" or a function of the target')
-        self.schedule = _schedule(schedule, ranks, micro_batches, recompute)
-        self.proof: Proof = check(self.schedule)
         self.steps = 0
         """How many steps were taken. Random numbers depend on it: set it when a run is resumed."""
-        cut_model = CutModel(model, self.schedule.stages, cut)
-        self.cut = cut_model.cut
+
+        def prepare() -> tuple[list[torch.device], tuple[int, ...]]:
+            if not callable(loss_fn):
+                raise TypeError(f"loss_fn={loss_fn!r} must be a function of (output, target)")
+            if not callable(loss_weight) and loss_weight not in ("rows", "sum"):
+                raise ValueError(f'loss_weight={loss_weight!r} must be "rows", "sum" or a function of the target')
+            self.schedule = _schedule(schedule, ranks, micro_batches, recompute)
+            self.proof: Proof = check(self.schedule)
+            cut_model = CutModel(model, self.schedule.stages, cut)
+            self.cut = cut_model.cut
+            placement = self.schedule.placement
+            layers = [cut_model.layers_on(placement.stages_of(rank)) for rank in range(ranks)]
+            prepared.append((cut_model, devices_of_ranks(devices, layers)))
+            return prepared[0][1], placement.rank_of
+
+        prepared: list[tuple[CutModel, list[torch.device]]] = []
+        self._transport: Transport = choose_transport(prepare, links)
+        cut_model, all_devices = prepared[0]
+        try:
+            self._transport.agree(
+                micro_batches=micro_batches,
+                schedule=self.schedule.to_text(),
+                cut=self.cut,
+                model=cut_model.signature(),
+            )
+        except BaseException:
+            self._transport.close()
+            raise
         placement = self.schedule.placement
-        all_devices = devices_of_ranks(devices, [cut_model.layers_on(placement.stages_of(r)) for r in range(ranks)])
-        self._transport: Transport = choose_transport(all_devices, placement.rank_of, links)
-        self._transport.agree(
-            ranks=ranks,
-            micro_batches=micro_batches,
-            schedule=self.schedule.to_text(),
-            cut=self.cut,
-            model=cut_model.signature(),
-        )
         held = self._transport.held_ranks
         self._holding = Holding(cut_model, placement, held, dict(enumerate(all_devices)))
         first, last = placement.rank_of[0], placement.rank_of[-1]
@@ -158,12 +169,14 @@ class Pipeline:
         norms = {}
         for index, stage in self._holding.stages.items():
             grads = [p.grad for _, p in named_parameters(stage.layers) if p.grad is not None]
-            norms[index] = float(nn.utils.get_total_norm(grads, norm_type))
-        everywhere: dict[int, float] = {}
+            if grads:
+                norms[index] = torch.stack([torch.linalg.vector_norm(grad, norm_type) for grad in grads]).cpu()
+        everywhere: dict[int, Tensor] = {}
         for part in self._transport.gather(norms):
             everywhere.update(part)
-        per_stage = torch.tensor([norm for _, norm in sorted(everywhere.items())], dtype=torch.float64)
-        total: Tensor = torch.linalg.vector_norm(per_stage, norm_type)
+        # one number per parameter, in model order: the total does not depend on the cut, not even in its last bit
+        each = [of_stage for _, of_stage in sorted(everywhere.items())]
+        total: Tensor = torch.linalg.vector_norm(torch.cat(each), norm_type) if each else torch.zeros(())
         nn.utils.clip_grads_with_norm_(list(self.parameters()), max_norm, total)
         return total
 
@@ -189,7 +202,7 @@ class Pipeline:
         def work(m: int) -> Work:
             targets, shares = self._feed.targets(y, m)
             tails = [metrics_tail(functions, t, w) for t, w in zip(targets, shares, strict=True)]
-            return Work(self._feed.inputs(x, m), tails, shares, self._seed(_EVALUATION))
+            return Work(self._feed.inputs(x, m), tails, shares, seed=self._seed(_EVALUATION))
 
         outcomes, done = self._forward_only(lambda: self._feed.rows(x, y), work)
         return self._share_means(self._results(outcomes), done.weights, {})
@@ -205,7 +218,7 @@ class Pipeline:
 
         def work(m: int) -> Work:
             keep = [_as_it_is] * m if self._feed.last is not None else []
-            return Work(self._feed.inputs(x, m), keep, (), self._seed(_EVALUATION))
+            return Work(self._feed.inputs(x, m), keep, seed=self._seed(_EVALUATION))
 
         outcomes, _ = self._forward_only(lambda: self._feed.rows(x, None, target=False), work)
         results = self._results(outcomes)
@@ -282,7 +295,7 @@ class Pipeline:
         rows = self._feed.rows(x, y)
         targets, shares = self._feed.targets(y, m)
         tails = [loss_tail(self._loss_fn, t, w) for t, w in zip(targets, shares, strict=True)]
-        return rows, Work(self._feed.inputs(x, m), tails, shares, self._seed(_TRAINING))
+        return rows, Work(self._feed.inputs(x, m), tails, shares, rows.get("y", 0), self._seed(_TRAINING))
 
     def _perform(self, schedule: Schedule, work: Work) -> dict[int, Outcome]:
         executors = self._holding.executors
@@ -337,6 +350,11 @@ def _schedule(schedule: str | Schedule, ranks: int, micro_batches: int, recomput
         raise ValueError(
             f"schedule {schedule.name!r} is for ranks={schedule.ranks} and micro_batches={schedule.micro_batches}, "
             f"not for ranks={ranks} and micro_batches={micro_batches}"
+        )
+    split = next((a for row in schedule.rows for a in row if a.kind not in (FORWARD, RECOMPUTE, BACKWARD)), None)
+    if split is not None:
+        raise ValueError(
+            f"schedule {schedule.name!r} has {split}, but the runtime does not split a backward yet: use B"
         )
     if recompute != "never":
         raise ValueError(f"recompute={recompute!r} goes with a schedule's name; a Schedule has its own R actions")

@@ -7,20 +7,25 @@ cut, or on which thread came first. So every (layer, micro-batch) of a step has 
 
 In a process of its own a rank simply seeds the generators before each layer and puts them back afterwards. Threads of
 one process share the CPU generator, which torch offers no way to replace. There, an operation that draws is caught
-on its way to the kernel (torch tags such operations), and runs with the rank's own state swapped in, under a lock:
+on its way to the kernel (torch tags such operations), and is handed a generator of the stream's own. Few operations
+take none; they run with its state swapped into the shared one, under a lock:
 
-    thread of rank 0   … linear │ lock, swap in, bernoulli_, swap out │ mul …
-    thread of rank 1   … linear, gelu, linear, add …          (not held up)
+    thread of rank 0   … linear, bernoulli_(generator=own), mul … │ lock, swap in, native_dropout, swap out │ …
+    thread of rank 1   … linear, gelu, linear, add …                          (not held up)
+
+So the shared generator rests while ranks draw, and torch.utils.checkpoint may save it and put it back meanwhile.
 
 Catching costs microseconds per operation, so only layers that were seen to draw in their first forward are caught.
 What draws in a backward (torch.utils.checkpoint around a dropout) would read the shared generator and is refused.
 The user's generators are left as they were.
 """
 
+import sys
 import threading
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
+from functools import cache
 from typing import Any, Final, Protocol
 
 import torch
@@ -40,6 +45,17 @@ def stream(*numbers: int) -> int:
         state = ((state ^ (state >> 27)) * 0x94D049BB133111EB) & _MASK
         state ^= state >> 31
     return state >> 1
+
+
+@contextmanager
+def _nobody_else_draws() -> Iterator[None]:
+    """Have the shared generators alone.
+
+    While torch compiles, in whichever thread, it remembers their state and puts it back in the end: that waits, too.
+    """
+    compiler = sys.modules.get("torch._dynamo.convert_frame")
+    with nullcontext() if compiler is None else compiler.compile_lock, _GLOBAL_GENERATORS:
+        yield
 
 
 def generators_of(device: torch.device) -> list[torch.Generator]:
@@ -126,7 +142,7 @@ class SharedGenerators:
     @contextmanager
     def _alone(self, key: tuple[nn.Module, int], seed: int) -> Iterator[None]:
         """A compiled layer draws where nothing can be caught: nobody else draws while it runs."""
-        with _GLOBAL_GENERATORS:
+        with _nobody_else_draws():
             before = [g.get_state() for g in self._generators]
             for generator in self._generators:
                 generator.manual_seed(seed)
@@ -141,39 +157,68 @@ class SharedGenerators:
 
 
 class _Caught(TorchDispatchMode):
-    """Operations that draw run with the states of one stream."""
+    """Operations that draw get a generator of one stream."""
 
-    def __init__(self, generators: Sequence[torch.Generator], seed: int) -> None:
+    def __init__(self, shared: Sequence[torch.Generator], seed: int) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self._generators = generators
+        self._shared = shared
         self._seed = seed
-        self._states: list[Tensor] | None = None
+        self._own: dict[str, torch.Generator] = {}
 
     @property
     def drew(self) -> bool:
-        return self._states is not None
+        return bool(self._own)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        if torch.Tag.nondeterministic_seeded not in func.tags or kwargs.get("generator") is not None:
+        if torch.Tag.nondeterministic_seeded not in func.tags or _has_generator(func, args, kwargs):
             return func(*args, **kwargs)
-        with _GLOBAL_GENERATORS:
-            before = [g.get_state() for g in self._generators]
+        if not self._own:
+            self._own = {g.device.type: torch.Generator(g.device).manual_seed(self._seed) for g in self._shared}
+        overload = _taking_generator(func)
+        own = self._own.get(_device_type(args, kwargs))
+        if overload is not None and own is not None:
+            return overload(*args, **kwargs, generator=own)
+        return self._swapped_in(lambda: func(*args, **kwargs))
+
+    def _swapped_in(self, draw: Callable[[], Any]) -> Any:
+        with _nobody_else_draws():
+            before = [g.get_state() for g in self._shared]
             try:
-                self._swap_in()
-                result = func(*args, **kwargs)
-                self._states = [g.get_state() for g in self._generators]
+                for generator in self._shared:
+                    generator.set_state(self._own[generator.device.type].get_state())
+                result = draw()
+                for generator in self._shared:
+                    self._own[generator.device.type].set_state(generator.get_state())
             finally:
-                for generator, state in zip(self._generators, before, strict=True):
+                for generator, state in zip(self._shared, before, strict=True):
                     generator.set_state(state)
         return result
 
-    def _swap_in(self) -> None:
-        for i, generator in enumerate(self._generators):
-            if self._states is None:
-                generator.manual_seed(self._seed)
-            else:
-                generator.set_state(self._states[i])
+
+def _has_generator(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+    """Whether the user gave the operation a generator: those are the user's business."""
+    named = {a.name: value for a, value in zip(func._schema.arguments, args, strict=False)} | dict(kwargs)
+    return named.get("generator") is not None
+
+
+@cache
+def _taking_generator(func: Any) -> Any:
+    """The same operation with an argument `generator`; None if there is none."""
+    wanted = [(a.name, str(a.type)) for a in func._schema.arguments]
+    for name in func.overloadpacket.overloads():
+        overload = getattr(func.overloadpacket, name)
+        arguments = [(a.name, str(a.type)) for a in overload._schema.arguments]
+        others = [argument for argument in arguments if argument[0] != "generator"]
+        if len(others) < len(arguments) and wanted in (arguments, others):
+            return overload
+    return None
+
+
+def _device_type(args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
+    """Where an operation computes."""
+    found = next((arg.device for arg in args if isinstance(arg, Tensor)), kwargs.get("device"))
+    return torch.device("cpu" if found is None else found).type
 
 
 class _Refused(TorchDispatchMode):
@@ -183,7 +228,7 @@ class _Refused(TorchDispatchMode):
         super().__init__()  # type: ignore[no-untyped-call]
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if torch.Tag.nondeterministic_seeded in func.tags and (kwargs or {}).get("generator") is None:
+        if torch.Tag.nondeterministic_seeded in func.tags and not _has_generator(func, args, kwargs or {}):
             raise RuntimeError(
                 f"{func} draws random numbers in a backward, and ranks that are threads share one generator, so it "
                 "could not repeat what its forward drew: use the pipeline's recompute= instead of "
@@ -202,9 +247,9 @@ def drawing_watched(shared: Sequence[SharedGenerators], recomputes: bool) -> Ite
     if not shared:
         yield
         return
-    before = torch.default_generator.get_state()
+    before = _undisturbed_state()
     yield
-    if torch.equal(before, torch.default_generator.get_state()):
+    if torch.equal(before, _undisturbed_state()):
         return
     for draws in shared:
         draws.learn_again()
@@ -220,7 +265,15 @@ def drawing_watched(shared: Sequence[SharedGenerators], recomputes: bool) -> Ite
     warnings.warn(f"{message}. The numbers of this step depend on which thread came first", stacklevel=3)
 
 
+def _undisturbed_state() -> Tensor:
+    """The state of the CPU generator while no operation of any pipeline draws."""
+    with _nobody_else_draws():
+        return torch.default_generator.get_state()
+
+
 def _is_compiled(layer: nn.Module) -> bool:
+    if "torch._dynamo" not in sys.modules:  # importing it takes a second
+        return False
     return any(
         isinstance(module, torch._dynamo.OptimizedModule) or module._compiled_call_impl is not None
         for module in layer.modules()

@@ -9,6 +9,7 @@ A stage knows nothing of ranks, schedules and transports.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Final
 
 import torch
 from torch import Tensor, nn
@@ -136,12 +137,13 @@ class Stage:
         Whether the layers write to it is learned from their first run, on copies; later only stages that do get copies.
         """
         if torch.is_inference_mode_enabled():
-            return tuple(t.clone() for t in tensors), _nothing
+            return tuple(map(_twin, tensors)), _nothing
         if self._writes_input.get(self._mode, True):
-            copies = tuple(t.clone() for t in tensors)
+            copies = tuple(map(_twin, tensors))
+            fresh = [t._version for t in copies]
 
             def learn() -> None:
-                wrote = any(t._version for t in copies)
+                wrote = fresh != [t._version for t in copies]
                 self._writes_input[self._mode] = self._writes_input.get(self._mode, False) or wrote
 
             return copies, learn
@@ -160,6 +162,20 @@ class Stage:
 
     def _parcel(self, tensors: tuple[Tensor, ...], skeleton: Skeleton) -> Parcel:
         return Parcel(tuple(t.detach() for t in tensors), tuple(t.requires_grad for t in tensors), skeleton)
+
+
+_ALIGNMENT: Final = 64  # bytes: torch allocates at multiples of it
+
+
+def _twin(tensor: Tensor) -> Tensor:
+    """A copy with the strides and the alignment of the original, on which kernels round alike."""
+    if tensor.layout is not torch.strided or not tensor.numel():
+        return tensor.clone()
+    lead = tensor.data_ptr() % _ALIGNMENT // tensor.element_size()
+    extent = 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    memory = tensor.new_empty(lead + extent)
+    memory[lead:].copy_(tensor.as_strided((extent,), (1,)))
+    return memory.as_strided(tensor.shape, tensor.stride(), lead)
 
 
 def _nothing() -> None:

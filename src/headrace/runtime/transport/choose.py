@@ -1,6 +1,6 @@
 """Which transport a pipeline gets: threads when started plainly, processes under torchrun."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 
@@ -10,12 +10,14 @@ from headrace.runtime.transport.distributed import DistributedTransport, Links
 from headrace.runtime.transport.local import LocalTransport
 
 
-def choose_transport(devices: Sequence[torch.device], rank_of: Sequence[int], links: Links) -> Transport:
-    """The transport for ranks on `devices`, of which `rank_of` tells who holds each stage.
+def choose_transport(prepare: Callable[[], tuple[Sequence[torch.device], Sequence[int]]], links: Links) -> Transport:
+    """The transport for a pipeline, of which `prepare` gives the device of each rank, and who holds each stage.
+
+    Under torchrun the processes find each other first, so that what `prepare` raises in one stops all.
 
     Raises:
-        ValueError: under torchrun, the number of processes is not the number of ranks.
+        ValueError: under torchrun, the number of processes is not the number of ranks; or whatever `prepare` raises.
     """
     if not is_distributed():
-        return LocalTransport(devices, rank_of)
-    return DistributedTransport(devices, rank_of, links)
+        return LocalTransport(*prepare())
+    return DistributedTransport(prepare, links)

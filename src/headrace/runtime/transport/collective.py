@@ -1,74 +1,72 @@
-"""Exchanges between all processes that end when one of them fails, as torch's own would not.
+"""Exchanges between all processes, over the switchboard; they end when one of the processes fails.
 
-Values are pickled. Most fit into one all-gather of a fixed size; larger ones take a second.
+torch's own would neither end then nor let go of their threads.
 """
 
+import io
 import pickle
-import struct
-import threading
-from typing import Any, Final
+from typing import Any, TypeVar
 
 import torch
-import torch.distributed as dist
+from torch import Tensor
 
+from headrace.runtime.failure import PipelineFailure
 from headrace.runtime.transport.alarm import Alarm
 from headrace.runtime.transport.inbox import Inbox
 
-_FIXED: Final = 1024
-_LENGTH: Final = struct.Struct("<q")
+T = TypeVar("T")
 
 
 class Collective:
-    """All-gathers over one gloo group.
+    """Gathers values.
 
     Args:
-        group: a gloo group of all ranks.
-        rank: of this process.
-        inbox: woken by failures while we wait.
-        alarm: asked for the cause when an exchange breaks.
+        alarm: with the line to the switchboard.
+        inbox: where to wait.
     """
 
-    def __init__(self, group: Any, rank: int, inbox: Inbox, alarm: Alarm) -> None:
-        self._group = group
-        self._rank = rank
-        self._inbox = inbox
+    def __init__(self, alarm: Alarm, inbox: Inbox) -> None:
         self._alarm = alarm
+        self._inbox = inbox
+        alarm.on_news = inbox.nudge
 
-    def gather(self, value: Any) -> list[Any]:
-        """The `value` of every process, by rank.
+    def gather(self, value: T) -> list[T]:
+        """The `value` of every process, by rank; tensors arrive on the CPU.
 
         Raises:
-            PipelineFailure: a process has failed.
+            PipelineFailure: a process has failed. One that failed only afterwards, having heard all values, does not
+                count: so a step has succeeded either for all processes or for none.
         """
-        mine = pickle.dumps(value)
-        first = (_LENGTH.pack(len(mine)) + mine[: _FIXED - _LENGTH.size]).ljust(_FIXED, b"\0")
-        blocks = self._all_gather(first, _FIXED)
-        lengths = [_LENGTH.unpack_from(block)[0] for block in blocks]
-        fits = _FIXED - _LENGTH.size
-        bodies = [block[_LENGTH.size : _LENGTH.size + length] for block, length in zip(blocks, lengths, strict=True)]
-        longest = max(lengths)
-        if longest > fits:
-            rests = self._all_gather(mine[fits:].ljust(longest - fits, b"\0"), longest - fits)
-            bodies = [
-                body + rest[: max(0, length - fits)] for body, rest, length in zip(bodies, rests, lengths, strict=True)
-            ]
-        return [pickle.loads(body) for body in bodies]
+        self._alarm.contribute(_pickled(value))
+        while (parts := self._alarm.gathered()) is None:
+            try:
+                self._inbox.wait()
+            except PipelineFailure:
+                parts = self._alarm.gathered()
+                if parts is None:
+                    raise
+                break
+        return [pickle.loads(part) for part in parts]
 
-    def _all_gather(self, data: bytes, size: int) -> list[bytes]:
-        mine = torch.frombuffer(bytearray(data), dtype=torch.uint8)
-        everywhere = [torch.empty(size, dtype=torch.uint8) for _ in range(dist.get_world_size(self._group))]
-        work = dist.all_gather(everywhere, mine, group=self._group, async_op=True)
-        done = threading.Event()
 
-        def finished(_: Any) -> None:
-            done.set()
-            self._inbox.nudge()
+def _pickled(value: Any) -> bytes:
+    buffer = io.BytesIO()
+    _Pickler(buffer, pickle.HIGHEST_PROTOCOL).dump(value)
+    return buffer.getvalue()
 
-        work.get_future().add_done_callback(finished)
-        while not done.is_set():
-            self._inbox.wait()
-        try:
-            work.wait()
-        except RuntimeError as error:
-            raise self._alarm.broken(self._rank, f"an exchange between all processes broke: {error}") from error
-        return [tensor.numpy().tobytes() for tensor in everywhere]
+
+class _Pickler(pickle.Pickler):
+    """Pickles plain tensors as their bytes: torch would make a file of each."""
+
+    def reducer_override(self, obj: Any) -> Any:
+        if type(obj) is not Tensor or obj.layout is not torch.strided or obj.is_quantized:
+            return NotImplemented
+        plain = obj.detach().cpu().resolve_conj().resolve_neg().contiguous()
+        flat = plain.as_strided((plain.numel(),), (1,)).view(torch.uint8)
+        return _tensor, (bytearray(flat.numpy()), plain.dtype, tuple(plain.shape))
+
+
+def _tensor(data: bytearray, dtype: torch.dtype, shape: tuple[int, ...]) -> Tensor:
+    if not data:
+        return torch.empty(shape, dtype=dtype)
+    return torch.frombuffer(data, dtype=dtype).reshape(shape)

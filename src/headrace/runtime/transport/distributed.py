@@ -6,20 +6,19 @@
     "shared_memory"   shared memory only; refused where it cannot work
     "process_group"   torch.distributed only: gloo between CPUs, NCCL between GPUs
 
-Each pipeline has groups, sockets and a store of its own, so that several can live in the same processes.
+Each pipeline has groups, sockets and an alarm of its own, so that several can live in the same processes.
 """
 
 import os
-import socket
 import weakref
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from datetime import timedelta
 from itertools import pairwise
-from typing import Any, Final, Literal, Protocol, TypeVar
+from typing import Any, Final, Literal, Protocol, TypeVar, cast
 
 import torch
 import torch.distributed as dist
-from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
 from headrace.runtime.executor import Endpoint
 from headrace.runtime.failure import PipelineFailure
@@ -51,34 +50,33 @@ class DistributedTransport:
     """Runs one rank in this process; the other processes run the others.
 
     Args:
-        devices: of every rank.
-        rank_of: which rank holds which stage.
+        prepare: gives the device of each rank, and which rank holds each stage; what it raises in one process, all
+            processes hear.
         links: see the module.
 
     Raises:
-        ValueError: there are not as many processes as ranks, or `links` cannot work here.
+        ValueError: there are not as many processes as ranks, processes disagree, or `links` cannot work here.
+        PipelineFailure: another process could not prepare.
     """
 
-    def __init__(self, devices: Sequence[torch.device], rank_of: Sequence[int], links: Links) -> None:
-        if links not in ("auto", "shared_memory", "process_group"):
-            raise ValueError(f'links={links!r} must be "auto", "shared_memory" or "process_group"')
+    def __init__(self, prepare: Callable[[], tuple[Sequence[torch.device], Sequence[int]]], links: Links) -> None:
         initialise()
         self._rank = dist.get_rank()
         processes = dist.get_world_size()
-        if processes != len(devices):
-            raise ValueError(
-                f"ranks={len(devices)}, but there are {processes} processes: start as many as there are ranks, "
-                f"such as torchrun --nproc-per-node {len(devices)}"
-            )
         self.held_ranks = (self._rank,)
-        self._rank_of = rank_of
-        self._group = dist.new_group(backend="gloo", timeout=_IDLE)
-        self._alarm = self._make_alarm(processes)
+        self._alarm = Alarm(self._rank, processes, _from_first)
         self._inbox = Inbox(self._alarm)
-        self._collective = Collective(self._group, self._rank, self._inbox, self._alarm)
-        self._links = self._connect(devices, links)
+        self._collective = Collective(self._alarm, self._inbox)
+        self._links: dict[int, _Link] = {}
+        self._groups: list[Any] = []
         self._round = 0
-        self._end = weakref.finalize(self, _close, list(self._links.values()), self._alarm, self._inbox, self._group)
+        self._end = weakref.finalize(self, _close, os.getpid(), self._links, self._alarm, self._inbox, self._groups)
+        try:
+            devices, self._rank_of = self._all_manage(lambda: _checked(prepare, links, processes))
+            self._connect(devices, links)
+        except BaseException:
+            self.close()
+            raise
 
     def run(self, task: Callable[[int, Endpoint], T]) -> dict[int, T]:
         """Do `task` for the rank of this process.
@@ -86,7 +84,6 @@ class DistributedTransport:
         Raises:
             PipelineFailure: a rank failed, here or elsewhere.
         """
-        self._refuse_if_over()
         self._round += 1
         endpoint = _DistributedEndpoint(self._rank, self._round, self._rank_of, self._links, self._inbox)
 
@@ -103,16 +100,18 @@ class DistributedTransport:
         self._refuse_if_over()
         try:
             return work()
-        except PipelineFailure as failure:
-            first = self._alarm.ring(failure)
-            if first is failure:
-                raise
-            raise first from None
         except BaseException as error:
-            first = self._alarm.ring(PipelineFailure.of(self._rank, None, error))
-            if first.__cause__ is error:
+            if self._give_up(error):
                 raise
-            raise first from None
+        raise self._alarm.failure()
+
+    def _give_up(self, error: BaseException) -> bool:
+        """Tell all; whether nobody else failed before."""
+        mine = error if isinstance(error, PipelineFailure) else PipelineFailure.of(self._rank, None, error)
+        first = self._alarm.ring(mine)
+        for link in self._links.values():
+            link.say_goodbye()
+        return first == mine
 
     def agree(self, **settings: Any) -> None:
         """Compare settings between processes.
@@ -120,7 +119,7 @@ class DistributedTransport:
         Raises:
             ValueError: one differs; the message names it, and who has what.
         """
-        everywhere = self._collective.gather(settings)
+        everywhere = self.gather(settings)
         for name in settings:
             for rank, theirs in enumerate(everywhere):
                 if theirs[name] != everywhere[0][name]:
@@ -142,8 +141,7 @@ class DistributedTransport:
         Raises:
             PipelineFailure: a process has failed.
         """
-        self._refuse_if_over()
-        return self._collective.gather(value)
+        return self.guarded(lambda: self._collective.gather(value))
 
     def close(self) -> None:
         """Close the connections; also done when the transport is dropped, and at exit.
@@ -155,65 +153,109 @@ class DistributedTransport:
     def _refuse_if_over(self) -> None:
         if not self._end.alive:
             raise RuntimeError("this pipeline is closed: make a new one")
-        self._alarm.raise_if_rung()
+        self._alarm.refuse_if_rung()
 
-    def _make_alarm(self, processes: int) -> Alarm:
-        host = os.environ.get("MASTER_ADDR") or socket.gethostname()
-        served = TCPStore(host, 0, is_master=True, wait_for_workers=False) if self._rank == 0 else None
-        address: list[Any] = [(host, served.port) if served else None]
-        dist.broadcast_object_list(address, src=0, group=self._group)
-        host, port = address[0]
+    def _all_manage(self, work: Callable[[], T]) -> T:
+        """Do `work`, and go on only if it raised nothing in any process."""
+        result: T | None = None
+        mistake: BaseException | None = None
+        try:
+            result = work()
+        except BaseException as error:
+            mistake = error
+        try:
+            heard = self.gather(None if mistake is None else PipelineFailure.of(self._rank, None, mistake))
+            if mistake is not None:
+                raise mistake
+        finally:
+            del mistake  # or it would refer to itself, by its traceback and this frame
+        if any(heard):
+            raise next(filter(None, heard))
+        return cast("T", result)
 
-        def client() -> TCPStore:
-            return TCPStore(host, port, is_master=False, wait_for_workers=False)
-
-        return Alarm(served or client(), client(), self._rank, processes)
-
-    def _connect(self, devices: Sequence[torch.device], links: Links) -> dict[int, _Link]:
+    def _connect(self, devices: Sequence[torch.device], links: Links) -> None:
+        self.agree(ranks=len(devices), placement=tuple(self._rank_of), links=links)
         hops = [(a, b) for a, b in pairwise(self._rank_of) if a != b]
         pairs = sorted({*hops, *((b, a) for a, b in hops)})
-        hosts = self._collective.gather(host_identity())
-
-        def share_memory(a: int, b: int) -> bool:
-            on_cpus = devices[a].type == devices[b].type == "cpu"
-            possible = on_cpus and hosts[a] == hosts[b] != ""
-            if links == "shared_memory" and not possible:
-                why = "are on different hosts" if on_cpus else "do not both compute on CPUs"
+        # each process knows best where its own rank computes
+        whereabouts = self.gather((devices[self._rank], host_identity()))
+        on_cpu = [device.type == "cpu" for device, _ in whereabouts]
+        on_cuda = [device.type == "cuda" for device, _ in whereabouts]
+        hosts = [host for _, host in whereabouts]
+        near = {(a, b) for a, b in pairs if on_cpu[a] and on_cpu[b] and hosts[a] == hosts[b] != ""}
+        if links == "process_group":
+            near = set()
+        for a, b in pairs:
+            if links == "shared_memory" and (a, b) not in near:
+                why = "are on different hosts" if on_cpu[a] and on_cpu[b] else "do not both compute on CPUs"
                 raise ValueError(f'links="shared_memory", but ranks {a} and {b} {why}: use links="auto"')
-            return possible and links != "process_group"
-
         peers = [b for a, b in pairs if a == self._rank]
-        near = [peer for peer in peers if share_memory(self._rank, peer)]
-        found: dict[int, _Link] = {}
-        for peer, connection in connect(self._rank, near, self._collective.gather).items():
-            found[peer] = SharedMemoryLink(peer, connection, self._inbox, self._alarm)
-        nccl = {
-            (a, b): dist.new_group([a, b], backend="nccl", timeout=_IDLE)
-            for a, b in pairs
-            if devices[a].type == devices[b].type == "cuda"
-        }
-        for peer in set(peers) - set(near):
-            found[peer] = ProcessGroupLink(
+        neighbours = [peer for peer in peers if (self._rank, peer) in near]
+        for peer, connection in connect(self._rank, neighbours, self.gather).items():
+            self._links[peer] = SharedMemoryLink(peer, connection, self._inbox, self._alarm)
+        if near == set(pairs):
+            return
+        control = self._new_group("gloo")
+        nccl = {(a, b): self._new_group("nccl", [a, b]) for a, b in pairs if on_cuda[a] and on_cuda[b]}
+        for peer in set(peers) - set(neighbours):
+            self._links[peer] = ProcessGroupLink(
                 peer,
                 devices[self._rank],
-                self._group,
+                control,
                 nccl.get((self._rank, peer)),
                 nccl.get((peer, self._rank)),
                 self._inbox,
                 self._alarm,
             )
-        return found
+
+    def _new_group(self, backend: str, ranks: list[int] | None = None) -> Any:
+        group = dist.new_group(ranks, backend=backend, timeout=_IDLE)
+        if ranks is None or self._rank in ranks:
+            self._groups.append(group)
+        return group
 
 
-def _close(links: list[_Link], alarm: Alarm, inbox: Inbox, group: Any) -> None:
-    for link in links:
+def _from_first(value: T) -> T:
+    """In every process the `value` that rank 0 has; the first exchange, which needs no pipeline yet."""
+    group = None
+    if torch.device("cpu") not in dist.distributed_c10d._get_default_group()._device_types:
+        group = dist.new_group(backend="gloo")
+    shared = [value]
+    try:
+        dist.all_reduce(torch.zeros(1), group=group)  # unlike a broadcast, it notices if anybody is gone
+        dist.broadcast_object_list(shared, src=0, group=group)
+    except RuntimeError as error:
+        raise RuntimeError(f"a process ended before it came to make this pipeline: {error}") from error
+    return shared[0]
+
+
+def _checked(
+    prepare: Callable[[], tuple[Sequence[torch.device], Sequence[int]]], links: Links, processes: int
+) -> tuple[Sequence[torch.device], Sequence[int]]:
+    if links not in ("auto", "shared_memory", "process_group"):
+        raise ValueError(f'links={links!r} must be "auto", "shared_memory" or "process_group"')
+    devices, rank_of = prepare()
+    if processes != len(devices):
+        raise ValueError(
+            f"ranks={len(devices)}, but there are {processes} processes: start as many as there are ranks, "
+            f"such as torchrun --nproc-per-node {len(devices)}"
+        )
+    return devices, rank_of
+
+
+def _close(creator: int, links: dict[int, _Link], alarm: Alarm, inbox: Inbox, groups: list[Any]) -> None:
+    if os.getpid() != creator:  # a forked child has copies that it must not say goodbye with
+        return
+    for link in links.values():
         link.say_goodbye()
-    for link in links:
+    for link in links.values():
         link.close()
     alarm.close()
     inbox.close()
-    if dist.is_initialized():
-        dist.destroy_process_group(group)
+    for group in groups:
+        with suppress(RuntimeError, ValueError):  # the user ended torch.distributed before
+            dist.destroy_process_group(group)
+    groups.clear()
 
 
 class _DistributedEndpoint:

@@ -6,6 +6,7 @@ failure. Threads that receive leave messages by `deliver`.
 
 import os
 import select
+import threading
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
@@ -34,6 +35,8 @@ class Inbox:
         self._lost: set[int] = set()
         self._wake_up, self._waker = os.pipe()
         os.set_blocking(self._wake_up, False)
+        os.set_blocking(self._waker, False)
+        self._closing = threading.Lock()
         self.watch(alarm.bell, alarm.raise_if_rung)
         self.watch(self._wake_up, self._collect)
 
@@ -63,8 +66,9 @@ class Inbox:
 
     def nudge(self) -> None:
         """Make whoever waits look again; callable from any thread."""
-        with suppress(OSError):  # closed: nobody waits any more
-            os.write(self._waker, b"!")
+        with self._closing, suppress(BlockingIOError):  # full: whoever waits will look anyway
+            if self._waker >= 0:
+                os.write(self._waker, b"!")
 
     def receive(self, key: Key, source: int) -> Any:
         """Wait for a message from the rank `source`.
@@ -86,9 +90,11 @@ class Inbox:
                 handler()
 
     def close(self) -> None:
-        """Free the descriptors."""
-        os.close(self._wake_up)
-        os.close(self._waker)
+        """Free the descriptors; nobody waits any more."""
+        with self._closing:
+            os.close(self._wake_up)
+            os.close(self._waker)
+            self._waker = -1
 
     def _collect(self) -> None:
         os.read(self._wake_up, 4096)

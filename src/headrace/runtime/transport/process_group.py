@@ -11,6 +11,7 @@ operations in order, and two directions in one would wait for each other).
 
 import struct
 import threading
+import time
 from contextlib import suppress
 from queue import SimpleQueue
 from typing import Any, Final
@@ -58,6 +59,7 @@ class ProcessGroupLink:
         self._outgoing = outgoing or control
         self._alarm = alarm
         self._inbox = inbox
+        self._said_goodbye = False
         self._sent = _Sent(inbox)
         receiver = _Receiver(peer, device, control, incoming or control, inbox)
         self._threads = [
@@ -88,16 +90,22 @@ class ProcessGroupLink:
             self._inbox.wait()
 
     def say_goodbye(self) -> None:
-        """Let the threads of this link end in the other process, as nothing more will come."""
+        """Let the threads of this link end in the other process, as nothing more will come; once is enough."""
+        if self._said_goodbye:
+            return
+        self._said_goodbye = True
         with suppress(RuntimeError):
             part = _header_tensor(_GOODBYE, b"")
-            self._sent.hold(dist.isend(part, self._peer, group=self._control), part)
+            # not by dist.isend: the user may have ended torch.distributed, but the group is still ours
+            self._sent.hold(self._control.send([part], self._peer, 0), part)
         self._sent.end()
 
     def close(self) -> None:
         """Wait for the other side's goodbye: a thread still in gloo when Python ends would abort the process."""
+        end = time.monotonic() + _GOODBYE_SECONDS
         for thread in self._threads:
-            thread.join(_GOODBYE_SECONDS)
+            if thread is not threading.current_thread():  # which may be the one that collects garbage
+                thread.join(max(0.0, end - time.monotonic()))
 
 
 class _Sent:

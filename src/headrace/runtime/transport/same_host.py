@@ -1,27 +1,32 @@
 """Which processes share a host, and a socket between each two of them that exchange messages."""
 
+import hmac
 import os
-import shutil
+import secrets
 import socket
 import sys
-import tempfile
 from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any, Final
 
+from headrace.runtime.transport.forks import not_for_children
+
 _SECONDS: Final = 60
+_HELLO: Final = 256
 
 
 def host_identity() -> str:
-    """Equal in two processes that can reach each other by a path and pass file descriptors; "" if none can here."""
+    """Equal in two processes that can reach each other by a Unix socket and pass file descriptors; "" if none can."""
     if sys.platform != "linux":
         return ""
     boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    return f"{boot} {Path('/proc/self/ns/mnt').readlink()} {os.getuid()}"
+    return f"{boot} {Path('/proc/self/ns/net').readlink()} {os.getuid()}"
 
 
 def connect(rank: int, peers: Collection[int], gather: Callable[[Any], list[Any]]) -> dict[int, socket.socket]:
     """A connected socket to each of `peers`. Every process must call it at the same time.
+
+    The sockets' names are Linux's abstract ones, which no folder holds and which are gone with their processes.
 
     Args:
         rank: of this process.
@@ -31,24 +36,29 @@ def connect(rank: int, peers: Collection[int], gather: Callable[[Any], list[Any]
     Raises:
         TimeoutError: a peer did not connect.
     """
-    folder = Path(tempfile.mkdtemp(prefix="headrace-"))
-    try:
-        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
-            listener.bind(str(folder / "socket"))
-            listener.listen(len(peers) + 1)
-            listener.settimeout(_SECONDS)
-            addresses = gather(str(folder / "socket"))
-            found = {}
-            for peer in peers:
-                if peer < rank:
-                    found[peer] = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-                    found[peer].settimeout(_SECONDS)
-                    found[peer].connect(addresses[peer])
-                    found[peer].send(str(rank).encode())
-            while len(found) < len(peers):
-                connection, _ = listener.accept()
-                connection.settimeout(_SECONDS)
-                found[int(connection.recv(32))] = connection
-            return found
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+    with _socket() as listener:
+        name, token = f"\0headrace-{secrets.token_hex(16)}", secrets.token_hex(16)
+        listener.bind(name)
+        listener.listen(len(peers) + 1)
+        addresses = gather((name, token))
+        found = {}
+        for peer in peers:
+            if peer < rank:
+                found[peer] = _socket()
+                found[peer].connect(addresses[peer][0])
+                found[peer].send(f"{addresses[peer][1]} {rank}".encode())
+        while len(found) < len(peers):
+            connection, _ = listener.accept()
+            connection.settimeout(_SECONDS)
+            theirs, _, number = connection.recv(_HELLO).decode(errors="replace").partition(" ")
+            if hmac.compare_digest(theirs.encode(), token.encode()):
+                found[int(number)] = not_for_children(connection)
+            else:
+                connection.close()
+        return found
+
+
+def _socket() -> socket.socket:
+    result = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    result.settimeout(_SECONDS)
+    return not_for_children(result)

@@ -7,25 +7,36 @@ filled again. Blocks have no names, so nothing is left behind when a process is 
     receiver   map block 3 once; tensor = view of it … tensor dies ──▶ "block 3 is free"
 """
 
-import mmap
 import os
 import weakref
 from collections import deque
-from typing import Final
+from typing import Any, Final
+
+import torch
 
 _SMALLEST: Final = 1 << 16
 
 
 class Segment:
-    """A block that this process made."""
+    """A block that this process made.
+
+    Attributes:
+        number: its name between the two processes.
+        descriptor: to be passed on, once; None afterwards, as each process may have only so many.
+    """
 
     def __init__(self, number: int, size: int) -> None:
         self.number = number
         self.size = size
-        self.descriptor = os.memfd_create(f"headrace-{number}")
+        self.descriptor: int | None = os.memfd_create(f"headrace-{number}")
         os.ftruncate(self.descriptor, size)
-        self.memory = mmap.mmap(self.descriptor, size)
-        self.passed_on = False
+        self.memory = _mapped(self.descriptor, size)
+
+    def passed_on(self) -> None:
+        """The other process has it too."""
+        if self.descriptor is not None:
+            os.close(self.descriptor)
+            self.descriptor = None
 
 
 class OwnSegments:
@@ -51,9 +62,9 @@ class OwnSegments:
         self._free[segment.size].append(segment)
 
     def close(self) -> None:
-        """Unmap all."""
+        """Free the descriptors; the memory goes with its last user."""
         for segment in self._all:
-            os.close(segment.descriptor)
+            segment.passed_on()
 
 
 class TheirSegments:
@@ -65,11 +76,11 @@ class TheirSegments:
 
     def __init__(self) -> None:
         self.done: deque[int] = deque()
-        self._mapped: dict[int, mmap.mmap] = {}
+        self._mapped: dict[int, memoryview] = {}
 
     def add(self, number: int, descriptor: int) -> None:
         """Map a block that the sender passes on for the first time."""
-        self._mapped[number] = mmap.mmap(descriptor, os.fstat(descriptor).st_size)
+        self._mapped[number] = _mapped(descriptor, os.fstat(descriptor).st_size)
         os.close(descriptor)
 
     def open(self, number: int) -> memoryview:
@@ -77,3 +88,10 @@ class TheirSegments:
         view = memoryview(self._mapped[number])
         weakref.finalize(view, self.done.append, number).atexit = False
         return view
+
+
+def _mapped(descriptor: int, size: int) -> memoryview:
+    """The memory behind a descriptor, which may then be closed. (Python's mmap would keep a copy of it.)"""
+    storage: Any = torch.UntypedStorage.from_file(f"/proc/self/fd/{descriptor}", shared=True, nbytes=size)
+    array: Any = torch.empty(0, dtype=torch.uint8).set_(storage).numpy()
+    return memoryview(array)

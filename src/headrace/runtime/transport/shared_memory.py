@@ -7,19 +7,24 @@ Sending never waits for the socket: what does not fit now leaves while this proc
 """
 
 import array
+import errno
 import marshal
 import socket
 from collections import deque
 from typing import Any, Final
 
+import torch
+
 from headrace.runtime.transport.alarm import Alarm
 from headrace.runtime.transport.inbox import Inbox
-from headrace.runtime.transport.segments import OwnSegments, TheirSegments
+from headrace.runtime.transport.segments import OwnSegments, Segment, TheirSegments
 from headrace.runtime.transport.wire import Packed, piece_at, read_header
 
 _INLINE: Final = 1 << 15
 _LARGEST_FRAME: Final = 1 << 17
 _MANY_DONE: Final = 4
+_MOST_DONE: Final = 4096
+"""So many numbers of blocks fit into a frame beside everything else."""
 
 
 class SharedMemoryLink:
@@ -40,8 +45,9 @@ class SharedMemoryLink:
         self._alarm = alarm
         self._own = OwnSegments()
         self._theirs = TheirSegments()
-        self._unsent: deque[tuple[bytes, list[int]]] = deque()
+        self._unsent: deque[tuple[bytes, Segment | None]] = deque()
         self._open = True
+        self._waits_to_write = False
         inbox.watch(connection.fileno(), self._ready)
 
     def send(self, packed: Packed) -> None:
@@ -54,19 +60,24 @@ class SharedMemoryLink:
         if not self._open:
             raise self._alarm.lost(self._peer)
         if packed.size + len(packed.header) <= _INLINE:
-            block = bytearray(packed.size)
-            _fill(memoryview(block), packed)
-            self._send(packed.header, bytes(block))
+            data = bytearray(packed.size)
+            _fill(memoryview(data), packed)
+            self._send(packed.header, bytes(data))
             return
-        segment = self._own.take(packed.size)
-        _fill(memoryview(segment.memory), packed)
-        descriptors = [] if segment.passed_on else [segment.descriptor]
-        segment.passed_on = True
-        self._send(packed.header, b"", segment.number, descriptors)
+        header: bytes | int = packed.header
+        end = packed.size
+        if len(packed.header) > _INLINE:
+            header = len(packed.header)
+            end += header
+        segment = self._own.take(end)
+        _fill(segment.memory, packed)
+        if end > packed.size:
+            segment.memory[packed.size : end] = packed.header
+        self._send(header, packed.size, segment)
 
     def finish(self) -> None:
         """Wait until everything has left, and tell the other process which blocks it may fill again."""
-        if self._theirs.done and self._open:
+        while self._theirs.done and self._open:
             self._send(b"")
         while self._unsent and self._open:
             self._inbox.wait()
@@ -79,9 +90,12 @@ class SharedMemoryLink:
         self._hang_up()
         self._own.close()
 
-    def _send(self, header: bytes, data: bytes = b"", segment: int = -1, descriptors: list[int] | None = None) -> None:
-        done = [self._theirs.done.popleft() for _ in range(len(self._theirs.done))]
-        self._unsent.append((marshal.dumps((done, header, data, segment)), descriptors or []))
+    def _send(self, header: bytes | int, data: bytes | int = b"", segment: Segment | None = None) -> None:
+        """A frame: header and data, or `segment` with so many bytes of data, and the header too if only its length."""
+        done = self._theirs.done
+        numbers = [done.popleft() for _ in range(min(len(done), _MOST_DONE))]
+        number = -1 if segment is None else segment.number
+        self._unsent.append((marshal.dumps((numbers, header, data, number)), segment))
         self._write()
 
     def _ready(self) -> None:
@@ -89,49 +103,60 @@ class SharedMemoryLink:
         self._read()
 
     def _write(self) -> None:
-        before = len(self._unsent)
         try:
             while self._unsent and self._open:
-                frame, descriptors = self._unsent[0]
+                frame, segment = self._unsent[0]
                 ancillary: list[Any] = []
-                if descriptors:
-                    ancillary = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", descriptors))]
+                if segment is not None and segment.descriptor is not None:
+                    ancillary = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [segment.descriptor]))]
                 self._connection.sendmsg([frame], ancillary)
                 self._unsent.popleft()
+                if segment is not None:
+                    segment.passed_on()
         except BlockingIOError:
             pass
-        except OSError:
-            self._hang_up()
-        if self._open and (bool(self._unsent) or before > 1):
-            self._inbox.watch(self._connection.fileno(), self._ready, writable=bool(self._unsent))
+        except OSError as error:
+            if error.errno != errno.ETOOMANYREFS:  # too many descriptors are on their way; otherwise: closed
+                self._take_all()
+                self._hang_up()
+        if self._open and self._waits_to_write != bool(self._unsent):
+            self._waits_to_write = bool(self._unsent)
+            self._inbox.watch(self._connection.fileno(), self._ready, writable=self._waits_to_write)
 
     def _read(self) -> None:
+        if not self._take_all():
+            self._hang_up()
+        if len(self._theirs.done) >= _MANY_DONE and self._open:
+            self._send(b"")
+
+    def _take_all(self) -> bool:
+        """Take what has come; whether more may come."""
         while self._open:
             try:
                 frame, ancillary, _, _ = self._connection.recvmsg(_LARGEST_FRAME, socket.CMSG_SPACE(4))
             except BlockingIOError:
-                break
+                return True
             except OSError:
-                frame, ancillary = b"", []
+                return False
             if not frame:
-                self._hang_up()
-                break
+                return False
             self._take(frame, ancillary)
-        if len(self._theirs.done) >= _MANY_DONE and self._open:
-            self._send(b"")
+        return False
 
     def _take(self, frame: bytes, ancillary: list[Any]) -> None:
-        done, header_bytes, data, segment = marshal.loads(frame)
+        done, header, data, segment = marshal.loads(frame)
         for number in done:
             self._own.give_back(number)
         for _, _, content in ancillary:
             self._theirs.add(segment, array.array("i", content)[0])
-        if not header_bytes:
+        if not header:
             return
-        header = read_header(header_bytes)
-        block = memoryview(bytearray(data)) if segment < 0 else self._theirs.open(segment)
-        pieces = [piece_at(block, layout, start) for layout, start in header.places()]
-        self._inbox.keep((header.round, header.message), header.payload(pieces))
+        block = _aligned(data) if segment < 0 else self._theirs.open(segment)
+        if isinstance(header, int):
+            header = bytes(block[data : data + header])
+        parsed = read_header(header)
+        pieces = [piece_at(block, layout, start) for layout, start in parsed.places()]
+        self._inbox.keep((parsed.round, parsed.message), parsed.payload(pieces))
 
     def _hang_up(self) -> None:
         if self._open:
@@ -139,6 +164,14 @@ class SharedMemoryLink:
             self._inbox.unwatch(self._connection.fileno())
             self._connection.close()
             self._inbox.lost(self._peer)
+
+
+def _aligned(data: bytes) -> memoryview:
+    """The bytes at an address that torch could have chosen."""
+    block: Any = torch.empty(len(data), dtype=torch.uint8).numpy()
+    view = memoryview(block)
+    view[:] = data
+    return view
 
 
 def _fill(block: memoryview, packed: Packed) -> None:

@@ -1,21 +1,22 @@
 """Payloads as bytes: what a tensor looks like, so that the other process can lay it out exactly the same.
 
-The layout matters: a kernel may round differently for a transposed input, and a pipeline must not change a bit. Dense
-tensors travel in the order of their memory, expanded ones without their repetitions; only what has gaps is packed.
+The layout matters: kernels may round differently for other strides or another alignment, and a pipeline must not
+change a bit. So of a tensor travels the stretch of memory that it spans, gaps included, as long as those are not most
+of it; expanded tensors span little, and travel without their repetitions.
 
     header   small, marshalled: message, layouts, what is no tensor
-    data     one flat piece per tensor, each aligned to 64 bytes as torch's own allocations are
+    data     one flat piece per tensor; where it begins, modulo 64 bytes, is as it was
 """
 
 import marshal
-import pickle
 from dataclasses import dataclass
 from typing import Any, Final
 
 import torch
 from torch import Tensor
 
-from headrace.runtime.boundary import ONE_TENSOR, Parcel
+from headrace.runtime.boundary import Parcel
+from headrace.runtime.transport.skeletons import decode, encode
 from headrace.schedule.messages import Message
 
 ALIGNMENT: Final = 64
@@ -24,8 +25,8 @@ _DTYPES: Final = {
     str(dtype).removeprefix("torch."): dtype for dtype in vars(torch).values() if isinstance(dtype, torch.dtype)
 }
 
-Layout = tuple[str, tuple[int, ...], tuple[int, ...], tuple[int, ...]]
-"""dtype, shape, shape without repetitions, strides of that."""
+Layout = tuple[str, tuple[int, ...], tuple[int, ...], int, bool]
+"""dtype, shape, strides, how many elements it begins after an aligned address, whether its gaps were left out."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +61,10 @@ class Header:
 
     def empty(self, device: torch.device) -> list[Tensor]:
         """Flat tensors for the pieces to be received into."""
-        return [torch.empty(_count(layout[2]), dtype=_DTYPES[layout[0]], device=device) for layout in self.layouts]
+        return [
+            torch.empty(layout[3] + _length(layout), dtype=_DTYPES[layout[0]], device=device)[layout[3] :]
+            for layout in self.layouts
+        ]
 
     def payload(self, pieces: list[Tensor]) -> Any:
         """The payload, with its tensors laid out in `pieces`."""
@@ -69,8 +73,7 @@ class Header:
         if kind == "gradients":
             rest = iter(tensors)
             return tuple(next(rest) if present else None for present in details[0])
-        skeleton = ONE_TENSOR if details[1] is None else pickle.loads(details[1])
-        return Parcel(tuple(tensors), tuple(details[0]), skeleton)
+        return Parcel(tuple(tensors), tuple(details[0]), decode(details[1]), details[2])
 
 
 def pack(round_number: int, message: Message, payload: Any) -> Packed:
@@ -78,8 +81,7 @@ def pack(round_number: int, message: Message, payload: Any) -> Packed:
     rest: tuple[Any, ...]
     if isinstance(payload, Parcel):
         tensors = payload.tensors
-        skeleton = None if payload.skeleton is ONE_TENSOR else pickle.dumps(payload.skeleton)
-        rest = ("parcel", payload.needs_grad, skeleton)
+        rest = ("parcel", payload.needs_grad, encode(payload.skeleton), payload.rows)
     else:
         tensors = tuple(t for t in payload if t is not None)
         rest = ("gradients", tuple(t is not None for t in payload))
@@ -97,7 +99,7 @@ def read_header(data: Any) -> Header:
 
 def piece_at(block: Any, layout: Layout, start: int) -> Tensor:
     """The piece that begins at byte `start` of a writable buffer; it shares the buffer's memory and keeps it alive."""
-    count = _count(layout[2])
+    count = _length(layout)
     dtype = _DTYPES[layout[0]]
     if count == 0:
         return torch.empty(0, dtype=dtype)
@@ -107,34 +109,59 @@ def piece_at(block: Any, layout: Layout, start: int) -> Tensor:
 def _places(layouts: tuple[Layout, ...]) -> tuple[list[tuple[Layout, int]], int]:
     places, end = [], 0
     for layout in layouts:
-        places.append((layout, end))
-        size = _count(layout[2]) * _DTYPES[layout[0]].itemsize
-        end += -(-size // ALIGNMENT) * ALIGNMENT
+        itemsize = _DTYPES[layout[0]].itemsize
+        start = end + layout[3] * itemsize
+        places.append((layout, start))
+        end = -(-(start + _length(layout) * itemsize) // ALIGNMENT) * ALIGNMENT
     return places, end
 
 
 def _flat(tensor: Tensor) -> tuple[Layout, Tensor]:
-    if tensor.layout is not torch.strided or type(tensor) not in (Tensor, torch.nn.Parameter):
+    if tensor.layout is not torch.strided or tensor.is_quantized or type(tensor) not in (Tensor, torch.nn.Parameter):
         raise TypeError(
-            f"a {type(tensor).__name__} with layout {tensor.layout} cannot pass between processes: "
+            f"a {type(tensor).__name__} of {tensor.dtype} with layout {tensor.layout} cannot pass between processes: "
             "hand on plain dense tensors"
         )
     base = tensor.detach().resolve_conj().resolve_neg()
-    shape = tuple(base.shape)
-    if not base.is_contiguous():
-        for dim, (size, stride) in enumerate(zip(base.shape, base.stride(), strict=True)):
-            if stride == 0 and size > 1:
-                base = base.narrow(dim, 0, 1)
-        if not torch.ops.aten.is_non_overlapping_and_dense(base):
-            base = base.contiguous()
-    layout = (str(base.dtype).removeprefix("torch."), shape, tuple(base.shape), base.stride())
-    return layout, base.as_strided((base.numel(),), (1,))
+    shape, strides, itemsize = tuple(base.shape), base.stride(), base.element_size()
+    beyond = base.data_ptr() % ALIGNMENT
+    shift = 0 if beyond % itemsize else beyond // itemsize
+    dtype = str(base.dtype).removeprefix("torch.")
+    span = _span(shape, strides)
+    if span > 2 * _count(shape) and _never_twice(shape, strides):
+        return (dtype, shape, strides, shift, True), base.contiguous().view(-1)
+    return (dtype, shape, strides, shift, False), base.as_strided((span,), (1,))
 
 
 def _laid_out(piece: Tensor, layout: Layout) -> Tensor:
-    _, shape, base_shape, strides = layout
-    base = piece.as_strided(base_shape, strides)
-    return base if shape == base_shape else base.expand(shape)
+    _, shape, strides, shift, packed = layout
+    if not packed:
+        return piece.as_strided(shape, strides)
+    roomy = piece.new_empty(shift + _span(shape, strides))[shift:].as_strided(shape, strides)
+    return roomy.copy_(piece.view(shape))
+
+
+def _length(layout: Layout) -> int:
+    """How many elements travel."""
+    _, shape, strides, _, packed = layout
+    return _count(shape) if packed else _span(shape, strides)
+
+
+def _span(shape: tuple[int, ...], strides: tuple[int, ...]) -> int:
+    """How many elements lie between the first and the last, both included."""
+    if 0 in shape:
+        return 0
+    return 1 + sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True))
+
+
+def _never_twice(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
+    """Whether no two elements share memory; it may say no of some where that is true."""
+    end = 0
+    for stride, size in sorted((stride, size) for size, stride in zip(shape, strides, strict=True) if size > 1):
+        if stride <= end:
+            return False
+        end += (size - 1) * stride
+    return True
 
 
 def _count(shape: tuple[int, ...]) -> int:
