@@ -48,7 +48,9 @@ class Outcome:
 
 
 class Crew:
-    """As many worker processes as there are ranks, with torchrun's environment.
+    """As many worker processes as there are ranks, with torchrun's environment and torch.distributed initialised.
+
+    That goes over a file: torch's TCP store asks a name server about everybody who connects, and may wait for seconds.
 
     Args:
         size: how many.
@@ -56,11 +58,8 @@ class Crew:
     """
 
     def __init__(self, size: int, fork_server: "ForkServer") -> None:
-        from torch.distributed import TCPStore
-
         self.size = size
         self._server = fork_server
-        self._store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)  # as torchrun's agent has
         self._folder = tempfile.TemporaryDirectory(prefix="crew-")
         self._pipes: list[Connection] = []
         self.pids: list[int] = []
@@ -71,8 +70,7 @@ class Crew:
                 "LOCAL_RANK": str(rank),
                 "WORLD_SIZE": str(size),
                 "MASTER_ADDR": "127.0.0.1",
-                "MASTER_PORT": str(self._store.port),
-                "TORCHELASTIC_USE_AGENT_STORE": "True",
+                "STORE": str(Path(self._folder.name) / "store"),
             }
             with self._errors_path(rank).open("wb") as errors:
                 self.pids.append(fork_server.fork(theirs.fileno(), errors.fileno(), environment))

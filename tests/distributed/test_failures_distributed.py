@@ -275,7 +275,6 @@ def test_a_process_that_leaves_early_is_named(fresh_crew: CREWS, how: str, links
 
 
 def die_before_the_pipeline(links: str) -> None:
-    dist.init_process_group("gloo")
     if dist.get_rank() == 1:
         os._exit(7)
     chain(3, at=-1, fault=torch.tanh, links=links)

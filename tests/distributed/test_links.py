@@ -2,6 +2,7 @@
 
 import gc
 import os
+import pickle
 import socket
 import threading
 import time
@@ -215,6 +216,26 @@ def test_a_gathering_that_cannot_end_fails(alarms: Callable[[int], list[Alarm]])
     for inbox in inboxes:
         inbox.close()
     del three[1]
+
+
+class Interrupted:
+    """An inbox in which a failure is heard just after the values have come."""
+
+    def __init__(self, alarm: Alarm) -> None:
+        self.alarm = alarm
+
+    def nudge(self) -> None:
+        pass
+
+    def wait(self) -> None:
+        self.alarm._gathered.append(pickle.dumps([pickle.dumps("of rank 0")]))
+        raise PipelineFailure(0, None, "in the next step")
+
+
+def test_what_was_gathered_before_a_failure_counts(alarms: Callable[[int], list[Alarm]]) -> None:
+    alarm = alarms(2)[1]
+    inbox: Any = Interrupted(alarm)
+    assert Collective(alarm, inbox).gather("ignored") == ["of rank 0"]
 
 
 # -- inbox -----------------------------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 import itertools
 import random
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
@@ -28,12 +29,13 @@ def schedule_of(setting: Setting) -> Schedule:
     )
 
 
+@lru_cache(maxsize=4)
 def in_threads(setting: Setting) -> Trained:
     """The same over the local transport, if that can do it."""
     return train(setting)
 
 
-@lru_cache(maxsize=1)
+@lru_cache(maxsize=16)
 def unsplit(case_name: str, order: tuple[int, ...]) -> Trained:
     """The same without any pipeline."""
     case = make(case_name)
@@ -76,7 +78,9 @@ def check_all(crew: Crew, settings: list[Setting]) -> None:
         schedule = schedule_of(setting)
         assert_same(f"{setting} against no pipeline", ours, unsplit(setting.case, tuple(backward_order(schedule))))
         if make(setting.case).threads:
-            assert_same(f"{setting} against threads", ours, in_threads(setting))
+            assert_same(
+                f"{setting} against threads", ours, in_threads(replace(setting, links="auto", batch="everywhere"))
+            )
 
 
 def train_all(settings: list[Setting]) -> list[Trained]:
@@ -84,10 +88,9 @@ def train_all(settings: list[Setting]) -> list[Trained]:
 
 
 def every_setting(case: str, ranks: int) -> Iterator[Setting]:
-    for schedule, m, recompute, links, batch in itertools.product(
-        ("gpipe", "1f1b"), (1, 2, 4, 7), RECOMPUTES, LINKS, ("everywhere", "where needed")
-    ):
-        yield Setting(case, ranks, m, schedule, recompute, links, batch)
+    batches = itertools.cycle(["everywhere", "where needed", "garbage"])
+    for schedule, m, recompute, links in itertools.product(("gpipe", "1f1b"), (1, 2, 4, 7), RECOMPUTES, LINKS):
+        yield Setting(case, ranks, m, schedule, recompute, links, next(batches))
 
 
 def slow_unless(quick: bool, *values: Any) -> Any:

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import torch
 import torch._dynamo
+import torch.distributed as dist
 import torch.utils.checkpoint
 
 import distributed.work  # noqa: F401 - so that workers need not import it
@@ -65,6 +66,8 @@ def _work(orders: Connection) -> None:
     faulthandler.enable()
     faulthandler.register(signal.SIGUSR1)
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    dist.init_process_group("gloo", store=dist.FileStore(os.environ["STORE"], size), rank=rank, world_size=size)
     with contextlib.suppress(EOFError):
         while (order := pickle.loads(orders.recv_bytes())) is not None:
             module, name, arguments = order

@@ -95,6 +95,11 @@ def test_ranks_share_out_the_cores(threads: int, ranks: int, each: int) -> None:
     pipe.step(torch.zeros(1, DIM), torch.zeros(1, DIM))
     assert seen == [each] * ranks
     assert torch.get_num_threads() == threads
+    of_others: list[int] = []
+    other = threading.Thread(target=lambda: of_others.append(torch.get_num_threads()))
+    other.start()
+    other.join()
+    assert of_others == [threads]
 
 
 of_dynamo = pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf:UserWarning")

@@ -131,6 +131,25 @@ def test_streams_of_threads_that_draw_at_once() -> None:
     assert torch.equal(torch.get_rng_state(), before)
 
 
+def test_watching_for_draws_does_not_mistake_another_pipelines_draw_for_one() -> None:
+    """An operation that takes no generator runs with the shared one, for as long as it lasts."""
+    barrier = threading.Barrier(2)
+
+    def draw() -> None:
+        barrier.wait(10)
+        with SharedGenerators(CPU).layer(nn.Identity(), 0, 3):
+            for _ in range(300):
+                torch.native_dropout(torch.ones(20_000), 0.5, True)
+
+    thread = threading.Thread(target=draw)
+    thread.start()
+    barrier.wait(10)
+    while thread.is_alive():
+        with drawing_watched([SharedGenerators(CPU)], recomputes=True):
+            pass
+    thread.join()
+
+
 def test_what_draws_in_one_mode_only_is_caught_in_that_mode() -> None:
     draws = SharedGenerators(CPU)
     layer = nn.Dropout()
