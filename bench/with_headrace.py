@@ -8,7 +8,7 @@ from cases import Case
 from contestants import Step
 
 import headrace as hr
-from headrace.runtime.transport.distributed import Links
+from headrace.runtime.transport.distributed.transport import Links
 
 
 def prepare(case: Case, rank: int, ranks: int) -> Step:  # noqa: ARG001 - every contestant has this signature

@@ -25,7 +25,7 @@ def _batch() -> tuple[Tensor, Tensor]:
     return torch.randn(11, 6), torch.randint(0, 4, (11,))
 
 
-@pytest.mark.filterwarnings("ignore::headrace.runtime.warn.BatchStatisticsWarning")
+@pytest.mark.filterwarnings("ignore::headrace.runtime.model.warn.BatchStatisticsWarning")
 def test_every_combination_of_an_awkward_model_is_bitwise_equal() -> None:
     model = _model()
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}

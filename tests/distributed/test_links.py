@@ -16,14 +16,14 @@ import torch
 from torch import Tensor
 
 from headrace.runtime.failure import PipelineFailure
-from headrace.runtime.transport.alarm import Alarm
-from headrace.runtime.transport.collective import Collective
-from headrace.runtime.transport.frames import Frames
-from headrace.runtime.transport.inbox import Inbox
-from headrace.runtime.transport.segments import OwnSegments, TheirSegments
-from headrace.runtime.transport.shared_memory import SharedMemoryLink
-from headrace.runtime.transport.switchboard import JOIN, Address, Switchboard
-from headrace.runtime.transport.wire import pack
+from headrace.runtime.transport.distributed.alarm import Alarm
+from headrace.runtime.transport.distributed.collective import Collective
+from headrace.runtime.transport.distributed.frames import Frames
+from headrace.runtime.transport.distributed.inbox import Inbox
+from headrace.runtime.transport.distributed.segments import OwnSegments, TheirSegments
+from headrace.runtime.transport.distributed.shared_memory import SharedMemoryLink
+from headrace.runtime.transport.distributed.switchboard import JOIN, Address, Switchboard
+from headrace.runtime.transport.distributed.wire import pack
 from headrace.schedule.messages import Message
 
 # -- blocks ----------------------------------------------------------------------------------------------------------
@@ -134,7 +134,13 @@ def test_of_many_causes_at_once_all_hear_the_same(alarms: Callable[[int], list[A
 
 def test_who_rings_leaves_only_when_all_have_heard(alarms: Callable[[int], list[Alarm]]) -> None:
     three = alarms(3)
-    three[1].ring(PipelineFailure(1, None, "cause"))
+    with ThreadPoolExecutor(1) as pool:
+        with three[2]._lock:  # so it cannot hear yet
+            ringing = pool.submit(three[1].ring, PipelineFailure(1, None, "cause"))
+            assert heard(three[0]).what == "cause"
+            with pytest.raises(TimeoutError):
+                ringing.result(0.2)
+        ringing.result(10)
     assert all(alarm._heard.is_set() for alarm in three)
 
 
@@ -353,7 +359,7 @@ def test_blocks_that_are_held_are_not_written_to(ends: Ends) -> None:
 @pytest.mark.parametrize("strings", [1, 40_000, 300_000])
 @pytest.mark.parametrize("size", [1, 30_000])
 def test_headers_of_any_length(ends: Ends, strings: int, size: int) -> None:
-    from headrace.runtime.boundary import Parcel, take_apart
+    from headrace.runtime.stage.boundary import Parcel, take_apart
 
     value = {"x": torch.ones(size), "text": "é" * strings}
     tensors, skeleton = take_apart(value, "value")

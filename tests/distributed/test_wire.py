@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from distributed.work import bits
-from headrace.runtime.boundary import ONE_TENSOR, Parcel, take_apart
+from headrace.runtime.stage.boundary import ONE_TENSOR, Parcel, take_apart
 from headrace.runtime.transport import wire
 from headrace.schedule.messages import Message
 

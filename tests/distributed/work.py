@@ -11,7 +11,7 @@ from runtime.cases import Case, make
 from torch import Tensor
 
 import headrace as hr
-from headrace.runtime.warn import BatchStatisticsWarning
+from headrace.runtime.model.warn import BatchStatisticsWarning
 from headrace.schedule import Schedule
 
 SEED: Final = 1

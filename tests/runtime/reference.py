@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
-from headrace.runtime.randomness import stream
+from headrace.runtime.stage.randomness import stream
 from headrace.schedule import Schedule
 from runtime.cases import Case
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from headrace.runtime.boundary import ONE_TENSOR, Parcel, take_apart
+from headrace.runtime.stage.boundary import ONE_TENSOR, Parcel, take_apart
 from runtime.reference import same
 
 

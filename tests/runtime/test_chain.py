@@ -5,8 +5,8 @@ from collections import OrderedDict
 import pytest
 from torch import nn
 
-from headrace.runtime.chain import layers_of
-from headrace.runtime.model import CutModel
+from headrace.runtime.model.chain import layers_of
+from headrace.runtime.model.cut import CutModel
 
 
 def test_plain_sequentials_are_opened_and_others_are_layers() -> None:

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.multiprocessing.reductions import StorageWeakRef
 
 import headrace as hr
-from headrace.runtime.transport.mailbox import Mailbox
+from headrace.runtime.transport.local.mailbox import Mailbox
 from headrace.schedule import Schedule, build
 from headrace.schedule.messages import Message
 from runtime.cases import DIM, Do, make

@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.runtime.microbatch import count_rows, join, rows_per_micro_batch, split, weights
+from headrace.runtime.batch.microbatch import count_rows, join, rows_per_micro_batch, split, weights
 
 
 @given(st.integers(1, 50), st.integers(1, 50))

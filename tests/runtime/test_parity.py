@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 import headrace as hr
-from headrace.runtime.warn import BatchStatisticsWarning
+from headrace.runtime.model.warn import BatchStatisticsWarning
 from headrace.schedule import Action, Placement, Schedule
 from runtime.cases import CASES, DIM, Blind, Case, Do, Residual, UsesTwice, make
 from runtime.reference import Unsplit, differing, everything, flat_layers, gradients, order_of, same

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from headrace.runtime.randomness import OwnGenerators, SharedGenerators, drawing_watched, stream
+from headrace.runtime.stage.randomness import OwnGenerators, SharedGenerators, drawing_watched, stream
 from runtime.cases import Do
 
 CPU = torch.device("cpu")

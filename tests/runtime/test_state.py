@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 import headrace as hr
-from headrace.runtime.warn import BatchStatisticsWarning
+from headrace.runtime.model.warn import BatchStatisticsWarning
 from headrace.schedule import build
 from runtime.cases import DIM, Case, Checkpointed, Do, make
 from runtime.pipes import SEED, Race, Watch, four_linears, pipe_of

@@ -40,7 +40,7 @@ def train(
     """Train a byte-level GPT on real text through a pipeline, and say where the time went."""
     from headrace.cli.train_screen import TrainScreen
     from headrace.runtime.failure import PipelineFailure
-    from headrace.runtime.processes import process_count, process_rank
+    from headrace.runtime.process.processes import process_count, process_rank
     from headrace.train.job import train as run
     from headrace.train.run_files import RunFiles
 

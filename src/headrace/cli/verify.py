@@ -30,7 +30,7 @@ def verify(
 
     from headrace.models.gpt import gpt, next_byte_loss
     from headrace.runtime.failure import PipelineFailure
-    from headrace.runtime.processes import process_count, process_rank
+    from headrace.runtime.process.processes import process_count, process_rank
     from headrace.train.verify import verify as run
 
     with user_arguments("verify"):

@@ -23,9 +23,9 @@ from torch.nn.parameter import is_lazy
 from headrace.costs import Seconds
 from headrace.profiling.as_found import left_as_found
 from headrace.profiling.layer_profile import LayerProfile
-from headrace.runtime.boundary import Parcel, Value, take_apart
-from headrace.runtime.chain import layers_of
-from headrace.runtime.gradients import Source, edges
+from headrace.runtime.model.chain import layers_of
+from headrace.runtime.stage.boundary import Parcel, Value, take_apart
+from headrace.runtime.stage.gradients import Source, edges
 from headrace.schedule.numbers import at_least
 
 

@@ -7,10 +7,10 @@ from torch import nn
 from headrace.partition import partition
 from headrace.profiling.layer_profile import LayerProfile
 from headrace.profiling.measure import profile
-from headrace.runtime.boundary import Value
-from headrace.runtime.loss import LossFn
-from headrace.runtime.processes import from_first, process_rank
-from headrace.runtime.shares import computing_as_a_rank
+from headrace.runtime.batch.loss import LossFn
+from headrace.runtime.process.processes import from_first, process_rank
+from headrace.runtime.process.shares import computing_as_a_rank
+from headrace.runtime.stage.boundary import Value
 
 
 def profile_as_rank(

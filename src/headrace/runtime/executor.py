@@ -13,11 +13,11 @@ from typing import Any, Protocol
 
 import torch
 
-from headrace.runtime.boundary import Parcel, Value
-from headrace.runtime.clock import Clock
+from headrace.runtime.batch.feed import same_rows
 from headrace.runtime.failure import PipelineFailure, Stopped
-from headrace.runtime.feed import same_rows
-from headrace.runtime.stage import Stage
+from headrace.runtime.process.clock import Clock
+from headrace.runtime.stage.boundary import Parcel, Value
+from headrace.runtime.stage.stage import Stage
 from headrace.schedule.actions import BACKWARD, FORWARD, RECOMPUTE, Action
 from headrace.schedule.messages import Message
 from headrace.schedule.schedule import Schedule

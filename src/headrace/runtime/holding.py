@@ -6,11 +6,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from headrace.runtime.clock import clock_for
 from headrace.runtime.executor import Executor
-from headrace.runtime.model import CutModel, named_buffers, named_parameters
-from headrace.runtime.randomness import Draws, OwnGenerators, SharedGenerators
-from headrace.runtime.stage import Stage
+from headrace.runtime.model.cut import CutModel, named_buffers, named_parameters
+from headrace.runtime.process.clock import clock_for
+from headrace.runtime.stage.randomness import Draws, OwnGenerators, SharedGenerators
+from headrace.runtime.stage.stage import Stage
 from headrace.schedule.placement import Placement
 
 

@@ -6,20 +6,20 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from headrace.runtime.boundary import Value
-from headrace.runtime.devices import Devices, devices_of_ranks
+from headrace.runtime.batch.feed import Feed, same_rows
+from headrace.runtime.batch.loss import LossFn, loss_tail, metrics_tail
+from headrace.runtime.batch.microbatch import LossWeight, join
 from headrace.runtime.executor import Endpoint, Outcome, Work
-from headrace.runtime.feed import Feed, same_rows
 from headrace.runtime.holding import Holding
-from headrace.runtime.loss import LossFn, loss_tail, metrics_tail
-from headrace.runtime.microbatch import LossWeight, join
-from headrace.runtime.mode import evaluating
-from headrace.runtime.model import CutModel, named_parameters
-from headrace.runtime.randomness import drawing_watched, stream
+from headrace.runtime.model.cut import CutModel, named_parameters
+from headrace.runtime.model.devices import Devices, devices_of_ranks
+from headrace.runtime.model.mode import evaluating
+from headrace.runtime.model.warn import warn_of_batch_statistics
+from headrace.runtime.stage.boundary import Value
+from headrace.runtime.stage.randomness import drawing_watched, stream
 from headrace.runtime.transport.base import Transport
 from headrace.runtime.transport.choose import choose_transport
-from headrace.runtime.transport.distributed import Links
-from headrace.runtime.warn import warn_of_batch_statistics
+from headrace.runtime.transport.distributed.transport import Links
 from headrace.schedule.actions import BACKWARD, FORWARD, RECOMPUTE
 from headrace.schedule.catalogue import build
 from headrace.schedule.check import Proof, check
@@ -53,7 +53,7 @@ class Pipeline:
             mean over whatever that counts.
         input_split, target_split: the dim along which tensors of x and y are cut into micro-batches; "replicate" for
             tensors that every micro-batch gets whole; or a nest of these, shaped like x or y or their beginning.
-        links: how processes reach each other, see `headrace.runtime.transport.distributed`.
+        links: how processes reach each other, see `headrace.runtime.transport.distributed.transport`.
 
     Raises:
         TypeError, ValueError: an argument does not fit; under torchrun also if it differs between processes.

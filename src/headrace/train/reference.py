@@ -10,11 +10,11 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from headrace.runtime.boundary import Value
-from headrace.runtime.chain import layers_of
-from headrace.runtime.loss import LossFn
-from headrace.runtime.microbatch import LossWeight, count_rows, split, weights
-from headrace.runtime.randomness import stream
+from headrace.runtime.batch.loss import LossFn
+from headrace.runtime.batch.microbatch import LossWeight, count_rows, split, weights
+from headrace.runtime.model.chain import layers_of
+from headrace.runtime.stage.boundary import Value
+from headrace.runtime.stage.randomness import stream
 from headrace.schedule.actions import BACKWARD
 from headrace.schedule.schedule import Schedule
 

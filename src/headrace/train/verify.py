@@ -9,12 +9,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from headrace.runtime.boundary import Value
-from headrace.runtime.loss import LossFn
-from headrace.runtime.microbatch import LossWeight
+from headrace.runtime.batch.loss import LossFn
+from headrace.runtime.batch.microbatch import LossWeight
 from headrace.runtime.pipeline import Pipeline
-from headrace.runtime.processes import from_all
-from headrace.runtime.shares import computing_as_a_rank
+from headrace.runtime.process.processes import from_all
+from headrace.runtime.process.shares import computing_as_a_rank
+from headrace.runtime.stage.boundary import Value
 from headrace.train.reference import Unsplit, backward_order
 
 MakeOptimizer = Callable[[Iterable[tuple[str, nn.Parameter]]], torch.optim.Optimizer]

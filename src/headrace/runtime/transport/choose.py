@@ -4,10 +4,10 @@ from collections.abc import Callable, Sequence
 
 import torch
 
-from headrace.runtime.processes import is_distributed
+from headrace.runtime.process.processes import is_distributed
 from headrace.runtime.transport.base import Transport
-from headrace.runtime.transport.distributed import DistributedTransport, Links
-from headrace.runtime.transport.local import LocalTransport
+from headrace.runtime.transport.distributed.transport import DistributedTransport, Links
+from headrace.runtime.transport.local.transport import LocalTransport
 
 
 def choose_transport(prepare: Callable[[], tuple[Sequence[torch.device], Sequence[int]]], links: Links) -> Transport:

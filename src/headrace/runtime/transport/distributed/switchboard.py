@@ -16,8 +16,8 @@ from contextlib import suppress
 from typing import Final, NamedTuple
 
 from headrace.runtime.failure import PipelineFailure
-from headrace.runtime.transport.forks import not_for_children
-from headrace.runtime.transport.frames import Frames
+from headrace.runtime.transport.distributed.forks import not_for_children
+from headrace.runtime.transport.distributed.frames import Frames
 
 JOIN: Final = b"J"
 FAILURE: Final = b"F"

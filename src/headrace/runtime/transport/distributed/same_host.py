@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any, Final
 
-from headrace.runtime.transport.forks import not_for_children
+from headrace.runtime.transport.distributed.forks import not_for_children
 
 _SECONDS: Final = 60
 _HELLO: Final = 256

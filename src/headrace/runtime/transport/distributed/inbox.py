@@ -12,7 +12,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from headrace.runtime.transport.alarm import Alarm
+from headrace.runtime.transport.distributed.alarm import Alarm
 from headrace.schedule.messages import Message
 
 Key = tuple[int, Message]

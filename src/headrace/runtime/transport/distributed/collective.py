@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from headrace.runtime.failure import PipelineFailure
-from headrace.runtime.transport.alarm import Alarm
-from headrace.runtime.transport.inbox import Inbox
+from headrace.runtime.transport.distributed.alarm import Alarm
+from headrace.runtime.transport.distributed.inbox import Inbox
 
 T = TypeVar("T")
 

@@ -22,14 +22,14 @@ import torch.distributed as dist
 
 from headrace.runtime.executor import Endpoint
 from headrace.runtime.failure import PipelineFailure
-from headrace.runtime.processes import initialise
-from headrace.runtime.transport.alarm import Alarm
-from headrace.runtime.transport.collective import Collective
-from headrace.runtime.transport.inbox import Inbox
-from headrace.runtime.transport.process_group import ProcessGroupLink
-from headrace.runtime.transport.same_host import connect, host_identity
-from headrace.runtime.transport.shared_memory import SharedMemoryLink
-from headrace.runtime.transport.wire import Packed, pack
+from headrace.runtime.process.processes import initialise
+from headrace.runtime.transport.distributed.alarm import Alarm
+from headrace.runtime.transport.distributed.collective import Collective
+from headrace.runtime.transport.distributed.inbox import Inbox
+from headrace.runtime.transport.distributed.process_group import ProcessGroupLink
+from headrace.runtime.transport.distributed.same_host import connect, host_identity
+from headrace.runtime.transport.distributed.shared_memory import SharedMemoryLink
+from headrace.runtime.transport.distributed.wire import Packed, pack
 from headrace.schedule.messages import Message
 
 T = TypeVar("T")

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 
 import torch
 
-from headrace.runtime.processes import is_distributed
+from headrace.runtime.process.processes import is_distributed
 
 
 def share_of_threads(ranks: int) -> int:

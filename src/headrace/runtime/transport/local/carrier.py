@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from headrace.runtime.boundary import Parcel
+from headrace.runtime.stage.boundary import Parcel
 
 
 class Carrier:

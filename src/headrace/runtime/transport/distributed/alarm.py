@@ -19,7 +19,7 @@ from contextlib import suppress
 from typing import Any, Final
 
 from headrace.runtime.failure import PipelineFailure
-from headrace.runtime.transport.switchboard import ALL_HEARD, BYE, FAILURE, GATHER, HEARD, Switchboard, call
+from headrace.runtime.transport.distributed.switchboard import ALL_HEARD, BYE, FAILURE, GATHER, HEARD, Switchboard, call
 
 _PATIENCE: Final = 2.0
 """Seconds to wait for others to hear a failure, or for a cause better than "the connection closed"."""

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from headrace.runtime.boundary import Value, flatten
+from headrace.runtime.stage.boundary import Value, flatten
 
 Split = int | Literal["replicate"]
 """The dim along which a tensor is split, or "replicate" for one that every micro-batch gets whole."""

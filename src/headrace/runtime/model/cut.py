@@ -6,7 +6,7 @@ from itertools import accumulate, islice
 from torch import Tensor, nn
 
 from headrace.partition import partition
-from headrace.runtime.chain import layers_of
+from headrace.runtime.model.chain import layers_of
 
 
 class CutModel:

@@ -15,8 +15,8 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
-from headrace.runtime.boundary import Parcel
-from headrace.runtime.transport.skeletons import decode, encode
+from headrace.runtime.stage.boundary import Parcel
+from headrace.runtime.transport.distributed.skeletons import decode, encode
 from headrace.schedule.messages import Message
 
 ALIGNMENT: Final = 64

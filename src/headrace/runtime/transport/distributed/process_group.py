@@ -20,9 +20,9 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from headrace.runtime.transport.alarm import Alarm
-from headrace.runtime.transport.inbox import Inbox
-from headrace.runtime.transport.wire import Header, Packed, read_header
+from headrace.runtime.transport.distributed.alarm import Alarm
+from headrace.runtime.transport.distributed.inbox import Inbox
+from headrace.runtime.transport.distributed.wire import Header, Packed, read_header
 
 _HEADER: Final = 512
 _LENGTH: Final = struct.Struct("<q")

@@ -12,12 +12,12 @@ from typing import Any, TypeVar
 
 import torch
 
-from headrace.runtime.context import CallerContext
 from headrace.runtime.executor import Endpoint
 from headrace.runtime.failure import Stopped
-from headrace.runtime.transport.devices import Carrier
-from headrace.runtime.transport.mailbox import Mailbox
-from headrace.runtime.transport.threads import RankThread, start_threads
+from headrace.runtime.process.context import CallerContext
+from headrace.runtime.transport.local.carrier import Carrier
+from headrace.runtime.transport.local.mailbox import Mailbox
+from headrace.runtime.transport.local.threads import RankThread, start_threads
 from headrace.schedule.messages import Message
 
 T = TypeVar("T")

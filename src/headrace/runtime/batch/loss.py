@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from headrace.runtime.boundary import Value, take_apart
+from headrace.runtime.stage.boundary import Value, take_apart
 
 LossFn = Callable[[Any, Any], Tensor]
 

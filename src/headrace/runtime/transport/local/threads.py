@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from headrace.runtime.shares import share_of_threads
+from headrace.runtime.process.shares import share_of_threads
 
 Job = Callable[[], None]
 

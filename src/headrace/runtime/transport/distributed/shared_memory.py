@@ -15,10 +15,10 @@ from typing import Any, Final
 
 import torch
 
-from headrace.runtime.transport.alarm import Alarm
-from headrace.runtime.transport.inbox import Inbox
-from headrace.runtime.transport.segments import OwnSegments, Segment, TheirSegments
-from headrace.runtime.transport.wire import Packed, piece_at, read_header
+from headrace.runtime.transport.distributed.alarm import Alarm
+from headrace.runtime.transport.distributed.inbox import Inbox
+from headrace.runtime.transport.distributed.segments import OwnSegments, Segment, TheirSegments
+from headrace.runtime.transport.distributed.wire import Packed, piece_at, read_header
 
 _INLINE: Final = 1 << 15
 _LARGEST_FRAME: Final = 1 << 17

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from headrace.runtime.boundary import Parcel, Value, take_apart
-from headrace.runtime.microbatch import LossWeight, count_rows, split, weights
+from headrace.runtime.batch.microbatch import LossWeight, count_rows, split, weights
+from headrace.runtime.stage.boundary import Parcel, Value, take_apart
 
 
 @dataclass(frozen=True)

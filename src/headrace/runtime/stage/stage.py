@@ -15,10 +15,10 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.graph import GradientEdge
 
-from headrace.runtime.boundary import Parcel, Skeleton, Value, take_apart
-from headrace.runtime.buffers import BufferState, ChangingBuffers, standing_in
-from headrace.runtime.gradients import Gradients, Source, backward, edges, nothing_saved
-from headrace.runtime.randomness import Draws, stream
+from headrace.runtime.stage.boundary import Parcel, Skeleton, Value, take_apart
+from headrace.runtime.stage.buffers import BufferState, ChangingBuffers, standing_in
+from headrace.runtime.stage.gradients import Gradients, Source, backward, edges, nothing_saved
+from headrace.runtime.stage.randomness import Draws, stream
 
 Tail = Callable[[Value], Tensor]
 """What follows the last layer of the last stage: the loss of one micro-batch."""

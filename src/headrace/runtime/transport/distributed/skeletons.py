@@ -12,7 +12,7 @@ from typing import Any, Final, cast
 
 from torch.utils import _pytree as pytree
 
-from headrace.runtime.boundary import ONE_TENSOR, Skeleton
+from headrace.runtime.stage.boundary import ONE_TENSOR, Skeleton
 
 _LEAF: Final = ONE_TENSOR.spec
 

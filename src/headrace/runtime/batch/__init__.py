@@ -1,0 +1,1 @@
+"""Batches: cut into micro-batches, weighed, compared with targets."""

@@ -1,0 +1,1 @@
+"""What belongs to processes and threads: who there is, what the caller has switched on, clocks."""

@@ -1,0 +1,1 @@
+"""A process per rank, on one host or many."""

@@ -1,0 +1,1 @@
+"""All ranks as threads of one process."""
