@@ -12,7 +12,7 @@ from torch import Tensor
 
 from distributed.work import bits
 from headrace.runtime.stage.boundary import ONE_TENSOR, Parcel, take_apart
-from headrace.runtime.transport import wire
+from headrace.runtime.transport.distributed import wire
 from headrace.schedule.messages import Message
 
 MESSAGE = Message("activation", 1, 2)

@@ -1,19 +1,21 @@
 """When a layer raises, the user is interrupted, or arguments are wrong: loud, whole, and the pipeline works again."""
 
+import gc
 import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.multiprocessing.reductions import StorageWeakRef
 
 import headrace as hr
 from headrace.schedule import Action
 from runtime.cases import DIM, Case, Do, On
-from runtime.pipes import SEED, pipe_of
+from runtime.pipes import SEED, Watch, pipe_of
 from runtime.reference import Unsplit, backward_order, differing, gradients, same
 
 mse = nn.functional.mse_loss
@@ -48,6 +50,13 @@ class _Explodes(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Tensor:  # noqa: ARG004 - autograd's signature
         return go_off()
+
+
+class Explodes(nn.Module):
+    """Fails in its backward."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return cast(Tensor, _Explodes.apply(x))
 
 
 def go_off() -> Tensor:
@@ -91,6 +100,19 @@ def test_an_exception_ends_all_ranks_and_the_next_step_works(kind: Any, schedule
         assert differing(gradients(case.model), gradients(unsplit.case.model)) == []
         case.model.zero_grad()
         unsplit.case.model.zero_grad()
+
+
+@pytest.mark.parametrize("recompute", ["never", "always"])
+def test_a_failed_step_keeps_no_activations(recompute: str) -> None:
+    between: list[StorageWeakRef] = []
+    model = nn.Sequential(
+        nn.Linear(DIM, DIM), nn.Tanh(), Watch(lambda x: between.append(StorageWeakRef(x.untyped_storage()))), Explodes()
+    )
+    pipe = hr.Pipeline(model, mse, ranks=1, micro_batches=3, schedule="gpipe", recompute=recompute)
+    with pytest.raises(hr.PipelineFailure, match="the user's own words"):
+        pipe.step(torch.randn(3, DIM), torch.randn(3, DIM))
+    gc.collect()
+    assert all(tensor.expired() for tensor in between)
 
 
 def test_an_exception_in_an_evaluation() -> None:

@@ -1,6 +1,7 @@
 """The pipeline that users hold: a model, cut into stages, that takes training steps like one on a single device."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -11,19 +12,16 @@ from headrace.runtime.batch.loss import LossFn, loss_tail, metrics_tail
 from headrace.runtime.batch.microbatch import LossWeight, join
 from headrace.runtime.executor import Endpoint, Outcome, Work
 from headrace.runtime.holding import Holding
-from headrace.runtime.model.cut import CutModel, named_parameters
-from headrace.runtime.model.devices import Devices, devices_of_ranks
+from headrace.runtime.model.cut import named_parameters
+from headrace.runtime.model.devices import Devices
 from headrace.runtime.model.mode import evaluating
 from headrace.runtime.model.warn import warn_of_batch_statistics
+from headrace.runtime.prepare import prepare
 from headrace.runtime.stage.boundary import Value
 from headrace.runtime.stage.randomness import drawing_watched, stream
-from headrace.runtime.transport.base import Transport
 from headrace.runtime.transport.choose import choose_transport
 from headrace.runtime.transport.distributed.transport import Links
-from headrace.schedule.actions import BACKWARD, FORWARD, RECOMPUTE
-from headrace.schedule.catalogue import build
-from headrace.schedule.check import Proof, check
-from headrace.schedule.numbers import at_least
+from headrace.schedule.actions import RECOMPUTE
 from headrace.schedule.schedule import Schedule
 from headrace.timeline import Span, Timeline
 
@@ -79,40 +77,30 @@ class Pipeline:
         self.steps = 0
         """How many steps were taken. Random numbers depend on it: set it when a run is resumed."""
 
-        def prepare() -> tuple[list[torch.device], tuple[int, ...]]:
-            if not callable(loss_fn):
-                raise TypeError(f"loss_fn={loss_fn!r} must be a function of (output, target)")
-            if not callable(loss_weight) and loss_weight not in ("rows", "sum"):
-                raise ValueError(f'loss_weight={loss_weight!r} must be "rows", "sum" or a function of the target')
-            self.schedule = _schedule(schedule, ranks, micro_batches, recompute)
-            self.proof: Proof = check(self.schedule)
-            cut_model = CutModel(model, self.schedule.stages, cut)
-            self.cut = cut_model.cut
-            placement = self.schedule.placement
-            layers = [cut_model.layers_on(placement.stages_of(rank)) for rank in range(ranks)]
-            prepared.append((cut_model, devices_of_ranks(devices, layers)))
-            return prepared[0][1], placement.rank_of
-
-        prepared: list[tuple[CutModel, list[torch.device]]] = []
-        self._transport: Transport = choose_transport(prepare, links)
-        cut_model, all_devices = prepared[0]
+        self._transport, prepared = choose_transport(
+            partial(prepare, model, loss_fn, ranks, micro_batches, schedule, recompute, cut, devices, loss_weight),
+            links,
+        )
+        self.schedule = prepared.schedule
+        self.proof = prepared.proof
+        self.cut = prepared.model.cut
         try:
             self._transport.agree(
                 micro_batches=micro_batches,
                 schedule=self.schedule.to_text(),
                 cut=self.cut,
-                model=cut_model.signature(),
+                model=prepared.model.signature(),
             )
         except BaseException:
             self._transport.close()
             raise
         placement = self.schedule.placement
         held = self._transport.held_ranks
-        self._holding = Holding(cut_model, placement, held, dict(enumerate(all_devices)))
+        self._holding = Holding(prepared.model, placement, held, dict(enumerate(prepared.devices)))
         first, last = placement.rank_of[0], placement.rank_of[-1]
         self._feed = Feed(
-            first=all_devices[first] if first in held else None,
-            last=all_devices[last] if last in held else None,
+            first=prepared.devices[first] if first in held else None,
+            last=prepared.devices[last] if last in held else None,
             input_split=input_split,
             target_split=target_split,
             loss_weight=loss_weight,
@@ -145,13 +133,13 @@ class Pipeline:
         if not self._told:
             self._told = True
             warn_of_batch_statistics(self._holding.layers, self.schedule.micro_batches)
-        rows, work = self._transport.guarded(lambda: self._training_work(x, y))
+        work = self._transport.guarded(lambda: self._training_work(x, y))
         fresh = [p for p in self.parameters() if p.grad is None]
         try:
             with drawing_watched(self._holding.shared_draws, self._recomputes):
                 outcomes = self._perform(self.schedule, work)
             losses = [{"loss": loss} for loss in self._results(outcomes)]
-            loss = self._share_means(losses, work.weights, rows)["loss"]
+            loss = self._share_means(losses, work.weights)["loss"]
         except BaseException:
             for parameter in fresh:
                 parameter.grad = None
@@ -205,7 +193,7 @@ class Pipeline:
             return Work(self._feed.inputs(x, m), tails, shares, seed=self._seed(_EVALUATION))
 
         outcomes, done = self._forward_only(lambda: self._feed.rows(x, y), work)
-        return self._share_means(self._results(outcomes), done.weights, {})
+        return self._share_means(self._results(outcomes), done.weights)
 
     def predict(self, x: Value = None) -> Value:
         """The model's output for x in evaluation mode, without gradients: the same in every process.
@@ -290,12 +278,12 @@ class Pipeline:
     def _seed(self, purpose: int) -> int:
         return stream(torch.initial_seed(), self.steps, purpose)
 
-    def _training_work(self, x: Value, y: Value) -> tuple[dict[str, int], Work]:
+    def _training_work(self, x: Value, y: Value) -> Work:
         m = self.schedule.micro_batches
         rows = self._feed.rows(x, y)
         targets, shares = self._feed.targets(y, m)
         tails = [loss_tail(self._loss_fn, t, w) for t, w in zip(targets, shares, strict=True)]
-        return rows, Work(self._feed.inputs(x, m), tails, shares, rows.get("y", 0), self._seed(_TRAINING))
+        return Work(self._feed.inputs(x, m), tails, shares, rows.get("y", 0), self._seed(_TRAINING))
 
     def _perform(self, schedule: Schedule, work: Work) -> dict[int, Outcome]:
         executors = self._holding.executors
@@ -323,42 +311,14 @@ class Pipeline:
         last = outcomes.get(self._last_rank)
         return [] if last is None else [result for _, result in sorted(last.results.items())]
 
-    def _share_means(
-        self, results: Sequence[Mapping[str, Tensor]], shares: Sequence[float], rows: Mapping[str, int]
-    ) -> dict[str, Tensor]:
-        """The weighted sums of the last stage's results, in every process; also where counts of rows meet."""
-        mine: dict[str, Tensor] = {}
+    def _share_means(self, results: Sequence[Mapping[str, Tensor]], shares: Sequence[float]) -> dict[str, Tensor]:
+        """The weighted sums of the last stage's results, in every process."""
+        means = {}
         for name in results[0] if results else ():
             stacked = torch.stack([result[name].detach() for result in results])
-            mine[name] = (stacked * torch.tensor(shares, dtype=stacked.dtype, device=stacked.device)).sum()
-        everywhere: dict[str, int] = {}
-        shared: dict[str, Tensor] = {}
-        for part_rows, part in self._transport.gather((dict(rows), mine)):
-            everywhere.update(part_rows)
-            shared.update(part)
-        same_rows(everywhere)
-        return mine or shared
-
-
-def _schedule(schedule: str | Schedule, ranks: int, micro_batches: int, recompute: str) -> Schedule:
-    if isinstance(schedule, str):
-        return build(schedule, ranks=ranks, micro_batches=micro_batches, recompute=recompute)
-    if not isinstance(schedule, Schedule):
-        raise TypeError(f"schedule={schedule!r} must be a name of the catalogue or a headrace Schedule")
-    at_least(1, ranks=ranks, micro_batches=micro_batches)
-    if (schedule.ranks, schedule.micro_batches) != (ranks, micro_batches):
-        raise ValueError(
-            f"schedule {schedule.name!r} is for ranks={schedule.ranks} and micro_batches={schedule.micro_batches}, "
-            f"not for ranks={ranks} and micro_batches={micro_batches}"
-        )
-    split = next((a for row in schedule.rows for a in row if a.kind not in (FORWARD, RECOMPUTE, BACKWARD)), None)
-    if split is not None:
-        raise ValueError(
-            f"schedule {schedule.name!r} has {split}, but the runtime does not split a backward yet: use B"
-        )
-    if recompute != "never":
-        raise ValueError(f"recompute={recompute!r} goes with a schedule's name; a Schedule has its own R actions")
-    return schedule
+            means[name] = (stacked * torch.tensor(shares, dtype=stacked.dtype, device=stacked.device)).sum()
+        shared: dict[str, Tensor] = self._transport.share(means, self._last_rank)
+        return shared
 
 
 def _as_it_is(output: Value) -> Value:

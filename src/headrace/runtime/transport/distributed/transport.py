@@ -22,6 +22,7 @@ import torch.distributed as dist
 
 from headrace.runtime.executor import Endpoint
 from headrace.runtime.failure import PipelineFailure
+from headrace.runtime.prepare import Prepared
 from headrace.runtime.process.processes import initialise
 from headrace.runtime.transport.distributed.alarm import Alarm
 from headrace.runtime.transport.distributed.collective import Collective
@@ -50,8 +51,7 @@ class DistributedTransport:
     """Runs one rank in this process; the other processes run the others.
 
     Args:
-        prepare: gives the device of each rank, and which rank holds each stage; what it raises in one process, all
-            processes hear.
+        prepare: says what will run; what it raises in one process, all processes hear.
         links: see the module.
 
     Raises:
@@ -59,7 +59,7 @@ class DistributedTransport:
         PipelineFailure: another process could not prepare.
     """
 
-    def __init__(self, prepare: Callable[[], tuple[Sequence[torch.device], Sequence[int]]], links: Links) -> None:
+    def __init__(self, prepare: Callable[[], Prepared], links: Links) -> None:
         initialise()
         self._rank = dist.get_rank()
         processes = dist.get_world_size()
@@ -72,8 +72,9 @@ class DistributedTransport:
         self._round = 0
         self._end = weakref.finalize(self, _close, os.getpid(), self._links, self._alarm, self._inbox, self._groups)
         try:
-            devices, self._rank_of = self._all_manage(lambda: _checked(prepare, links, processes))
-            self._connect(devices, links)
+            prepared = self._all_manage(lambda: _checked(prepare, links, processes))
+            self._rank_of = prepared.rank_of
+            self._connect(prepared.devices, links)
         except BaseException:
             self.close()
             raise
@@ -229,18 +230,17 @@ def _from_first(value: T) -> T:
     return shared[0]
 
 
-def _checked(
-    prepare: Callable[[], tuple[Sequence[torch.device], Sequence[int]]], links: Links, processes: int
-) -> tuple[Sequence[torch.device], Sequence[int]]:
+def _checked(prepare: Callable[[], Prepared], links: Links, processes: int) -> Prepared:
     if links not in ("auto", "shared_memory", "process_group"):
         raise ValueError(f'links={links!r} must be "auto", "shared_memory" or "process_group"')
-    devices, rank_of = prepare()
-    if processes != len(devices):
+    prepared = prepare()
+    ranks = len(prepared.devices)
+    if processes != ranks:
         raise ValueError(
-            f"ranks={len(devices)}, but there are {processes} processes: start as many as there are ranks, "
-            f"such as torchrun --nproc-per-node {len(devices)}"
+            f"ranks={ranks}, but there are {processes} processes: start as many as there are ranks, "
+            f"such as torchrun --nproc-per-node {ranks}"
         )
-    return devices, rank_of
+    return prepared
 
 
 def _close(creator: int, links: dict[int, _Link], alarm: Alarm, inbox: Inbox, groups: list[Any]) -> None:

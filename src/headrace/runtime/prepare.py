@@ -1,0 +1,88 @@
+"""From the arguments of a pipeline to what it will run: a proven schedule, a cut model, a device per rank."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from headrace.runtime.batch.loss import LossFn
+from headrace.runtime.batch.microbatch import LossWeight
+from headrace.runtime.model.cut import CutModel
+from headrace.runtime.model.devices import Devices, devices_of_ranks
+from headrace.schedule.actions import BACKWARD, FORWARD, RECOMPUTE
+from headrace.schedule.catalogue import build
+from headrace.schedule.check import Proof, check
+from headrace.schedule.numbers import at_least
+from headrace.schedule.schedule import Schedule
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """What a pipeline will run.
+
+    Attributes:
+        schedule: proven.
+        proof: its proof.
+        model: the layers of each stage.
+        devices: of each rank.
+    """
+
+    schedule: Schedule
+    proof: Proof
+    model: CutModel
+    devices: list[torch.device]
+
+    @property
+    def rank_of(self) -> tuple[int, ...]:
+        """Which rank holds each stage."""
+        return self.schedule.placement.rank_of
+
+
+def prepare(
+    model: nn.Sequential,
+    loss_fn: LossFn,
+    ranks: int,
+    micro_batches: int,
+    schedule: str | Schedule,
+    recompute: str,
+    cut: Sequence[int] | None,
+    devices: Devices,
+    loss_weight: LossWeight,
+) -> Prepared:
+    """Check the arguments, which are those of `Pipeline`, and prepare.
+
+    Raises:
+        TypeError, ValueError: an argument does not fit.
+        InvalidSchedule: the schedule is refuted.
+    """
+    if not callable(loss_fn):
+        raise TypeError(f"loss_fn={loss_fn!r} must be a function of (output, target)")
+    if not callable(loss_weight) and loss_weight not in ("rows", "sum"):
+        raise ValueError(f'loss_weight={loss_weight!r} must be "rows", "sum" or a function of the target')
+    order = _schedule(schedule, ranks, micro_batches, recompute)
+    proof = check(order)
+    cut_model = CutModel(model, order.stages, cut)
+    layers = [cut_model.layers_on(order.placement.stages_of(rank)) for rank in range(ranks)]
+    return Prepared(order, proof, cut_model, devices_of_ranks(devices, layers))
+
+
+def _schedule(schedule: str | Schedule, ranks: int, micro_batches: int, recompute: str) -> Schedule:
+    if isinstance(schedule, str):
+        return build(schedule, ranks=ranks, micro_batches=micro_batches, recompute=recompute)
+    if not isinstance(schedule, Schedule):
+        raise TypeError(f"schedule={schedule!r} must be a name of the catalogue or a headrace Schedule")
+    at_least(1, ranks=ranks, micro_batches=micro_batches)
+    if (schedule.ranks, schedule.micro_batches) != (ranks, micro_batches):
+        raise ValueError(
+            f"schedule {schedule.name!r} is for ranks={schedule.ranks} and micro_batches={schedule.micro_batches}, "
+            f"not for ranks={ranks} and micro_batches={micro_batches}"
+        )
+    split = next((a for row in schedule.rows for a in row if a.kind not in (FORWARD, RECOMPUTE, BACKWARD)), None)
+    if split is not None:
+        raise ValueError(
+            f"schedule {schedule.name!r} has {split}, but the runtime does not split a backward yet: use B"
+        )
+    if recompute != "never":
+        raise ValueError(f"recompute={recompute!r} goes with a schedule's name; a Schedule has its own R actions")
+    return schedule
