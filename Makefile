@@ -26,9 +26,10 @@ format: $(READY)
 	$(VENV)/bin/ruff check --fix .
 	$(VENV)/bin/ruff format .
 
-# torch is asked for by itself first: with the exact version named, pip takes the build that fits this machine.
+# constraints.txt names the exact version of torch, so that pip takes the build that fits this machine.
 $(READY): pyproject.toml constraints.txt
 	test -x $(VENV)/bin/python || $(PYTHON) -m venv $(VENV)
+	@echo "installing torch and what else is needed into $(VENV): some minutes, once"
 	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev]"
 	touch $(READY)
 

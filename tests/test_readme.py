@@ -19,7 +19,7 @@ README = Path(__file__).parent.parent / "README.md"
 def test_the_example_runs_alone_and_under_torchrun(launcher: list[str], tmp_path: Path) -> None:
     (example,) = re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)
     script = tmp_path / "script.py"
-    script.write_text("import torch\ntorch.manual_seed(0)\n" + example, encoding="utf-8")
+    script.write_text(example, encoding="utf-8")
     done = subprocess.run(
         [sys.executable, *launcher, str(script)],
         capture_output=True, text=True, timeout=100, check=False, env={**os.environ, "OMP_NUM_THREADS": "1"},
@@ -27,5 +27,5 @@ def test_the_example_runs_alone_and_under_torchrun(launcher: list[str], tmp_path
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
     assert len(lines) == (2 if launcher else 1)
-    assert all("torch.Size([32, 10])" in line and "'loss': tensor(" in line for line in lines)
-    assert len({line.split()[0] for line in lines}) == 1
+    assert all("torch.Size([32, 10])" in line for line in lines)
+    assert len({tuple(line.split()[:2]) for line in lines}) == 1

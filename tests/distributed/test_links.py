@@ -3,13 +3,14 @@
 import gc
 import os
 import pickle
+import resource
 import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 import torch
@@ -25,6 +26,28 @@ from headrace.runtime.transport.distributed.shared_memory import SharedMemoryLin
 from headrace.runtime.transport.distributed.switchboard import JOIN, Address, Switchboard
 from headrace.runtime.transport.distributed.wire import pack
 from headrace.schedule.messages import Message
+
+T = TypeVar("T")
+
+
+def aside(function: Callable[..., T], *arguments: Any) -> "Future[T]":
+    """The result of a call in another thread, which nobody waits for if it hangs."""
+    result: Future[T] = Future()
+
+    def call() -> None:
+        try:
+            result.set_result(function(*arguments))
+        except BaseException as error:
+            result.set_exception(error)
+
+    threading.Thread(target=call, daemon=True).start()
+    return result
+
+
+def all_at_once(count: int, function: Callable[[int], T]) -> list[T]:
+    """The results of function(0), function(1) … all called at the same time."""
+    return [call.result(10) for call in [aside(function, i) for i in range(count)]]
+
 
 # -- blocks ----------------------------------------------------------------------------------------------------------
 
@@ -99,8 +122,7 @@ def alarms() -> Iterator[Callable[[int], list[Alarm]]]:
             assert known.wait(10)
             return address[0]
 
-        with ThreadPoolExecutor(processes) as pool:
-            made.extend(pool.map(lambda rank: Alarm(rank, processes, from_first), range(processes)))
+        made.extend(all_at_once(processes, lambda rank: Alarm(rank, processes, from_first)))
         return made
 
     yield make
@@ -126,32 +148,29 @@ def test_all_hear_the_first_cause(alarms: Callable[[int], list[Alarm]]) -> None:
 
 def test_of_many_causes_at_once_all_hear_the_same(alarms: Callable[[int], list[Alarm]]) -> None:
     eight = alarms(8)
-    with ThreadPoolExecutor(8) as pool:
-        told = list(pool.map(lambda rank: eight[rank].ring(PipelineFailure(rank, None, f"of {rank}")), range(8)))
+    told = all_at_once(8, lambda rank: eight[rank].ring(PipelineFailure(rank, None, f"of {rank}")))
     assert len({failure.rank for failure in told}) == 1
     assert [heard(alarm) for alarm in eight] == told
 
 
 def test_who_rings_leaves_only_when_all_have_heard(alarms: Callable[[int], list[Alarm]]) -> None:
     three = alarms(3)
-    with ThreadPoolExecutor(1) as pool:
-        with three[2]._lock:  # so it cannot hear yet
-            ringing = pool.submit(three[1].ring, PipelineFailure(1, None, "cause"))
-            assert heard(three[0]).what == "cause"
-            with pytest.raises(TimeoutError):
-                ringing.result(0.2)
-        ringing.result(10)
+    with three[2]._lock:  # so it cannot hear yet
+        ringing = aside(three[1].ring, PipelineFailure(1, None, "cause"))
+        assert heard(three[0]).what == "cause"
+        with pytest.raises(TimeoutError):
+            ringing.result(0.2)
+    ringing.result(10)
     assert all(alarm._heard.is_set() for alarm in three)
 
 
 def test_a_failure_wakes_a_wait(alarms: Callable[[int], list[Alarm]]) -> None:
     one, other = alarms(2)
     inbox = Inbox(one)
-    with ThreadPoolExecutor(1) as pool:
-        waiting = pool.submit(inbox.receive, (1, Message("activation", 1, 0)), 1)
-        other.ring(PipelineFailure(1, None, "cause"))
-        with pytest.raises(PipelineFailure, match="cause"):
-            waiting.result(10)
+    waiting = aside(inbox.receive, (1, Message("activation", 1, 0)), 1)
+    other.ring(PipelineFailure(1, None, "cause"))
+    with pytest.raises(PipelineFailure, match="cause"):
+        waiting.result(10)
     inbox.close()
 
 
@@ -182,7 +201,7 @@ def test_a_goodbye_is_no_failure(alarms: Callable[[int], list[Alarm]]) -> None:
 def test_strangers_are_not_listened_to(alarms: Callable[[int], list[Alarm]]) -> None:
     switchboard = Switchboard(1)
     for body in (b"", b"x" * 40):
-        with socket.create_connection(switchboard.address[:2]) as connection:
+        with socket.create_connection(switchboard.address[:2], timeout=10) as connection:
             stranger = Frames(connection)
             stranger.send(JOIN, body)
             with pytest.raises(OSError, match=r"closed by the other end|reset by peer"):
@@ -201,11 +220,9 @@ def test_gathering_large_and_small_values(alarms: Callable[[int], list[Alarm]]) 
     three = alarms(3)
     inboxes = [Inbox(alarm) for alarm in three]
     collectives = [Collective(alarm, inbox) for alarm, inbox in zip(three, inboxes, strict=True)]
-    with ThreadPoolExecutor(3) as pool:
-        for size in (0, 10, 5_000_000):
-            values = [(rank, b"x" * size * rank) for rank in range(3)]
-            gathered = list(pool.map(lambda rank, of=values: collectives[rank].gather(of[rank]), range(3)))
-            assert gathered == [values] * 3
+    for size in (0, 10, 5_000_000):
+        values = [(rank, b"x" * size * rank) for rank in range(3)]
+        assert all_at_once(3, lambda rank, of=values: collectives[rank].gather(of[rank])) == [values] * 3
     for inbox in inboxes:
         inbox.close()
 
@@ -214,11 +231,10 @@ def test_a_gathering_that_cannot_end_fails(alarms: Callable[[int], list[Alarm]])
     three = alarms(3)
     inboxes = [Inbox(alarm) for alarm in three]
     collectives = [Collective(alarm, inbox) for alarm, inbox in zip(three, inboxes, strict=True)]
-    with ThreadPoolExecutor(1) as pool:
-        waiting = pool.submit(collectives[2].gather, 1)
-        three[1].close()
-        with pytest.raises(PipelineFailure, match="rank 1 failed:\nits process has closed the pipeline"):
-            waiting.result(10)
+    waiting = aside(collectives[2].gather, 1)
+    three[1].close()
+    with pytest.raises(PipelineFailure, match="rank 1 failed:\nits process has closed the pipeline"):
+        waiting.result(10)
     for inbox in inboxes:
         inbox.close()
     del three[1]
@@ -320,12 +336,11 @@ def test_hundreds_of_messages_under_way(ends: Ends, size: int) -> None:
     for i in range(400):
         send(ends, i, torch.full((size,), float(i)))
     assert ends.links[0]._unsent, "the socket took all of it, so this test tests nothing"
-    with ThreadPoolExecutor(1) as pool:
-        finished = pool.submit(ends.links[0].finish)
-        for i in range(400):
-            (tensor,) = receive(ends, i)
-            assert tensor.eq(i).all()
-        finished.result(10)
+    finished = aside(ends.links[0].finish)
+    for i in range(400):
+        (tensor,) = receive(ends, i)
+        assert tensor.eq(i).all()
+    finished.result(10)
 
 
 def test_after_a_jam_nobody_spins(ends: Ends) -> None:
@@ -389,15 +404,24 @@ def test_what_was_sent_before_a_close_is_received(ends: Ends) -> None:
         ends.links[1].send(pack(1, KEYS[0][1], (torch.ones(1),)))
 
 
-def test_a_wait_costs_no_cpu_time(ends: Ends) -> None:
-    with ThreadPoolExecutor(1) as pool:
-
-        def wait() -> float:
-            start = time.thread_time()
+def test_too_many_open_files_are_named(ends: Ends) -> None:
+    send(ends, 1, torch.ones(50_000))
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (4, hard))
+    try:
+        with pytest.raises(OSError, match="too many open files to take another shared block"):
             receive(ends, 1)
-            return time.thread_time() - start
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
-        waiting = pool.submit(wait)
-        time.sleep(0.3)
-        send(ends, 1, torch.ones(1))
-        assert waiting.result(10) < 0.05
+
+def test_a_wait_costs_no_cpu_time(ends: Ends) -> None:
+    def wait() -> float:
+        start = time.thread_time()
+        receive(ends, 1)
+        return time.thread_time() - start
+
+    waiting = aside(wait)
+    time.sleep(0.3)
+    send(ends, 1, torch.ones(1))
+    assert waiting.result(10) < 0.05

@@ -511,7 +511,7 @@ def idle(links: str) -> tuple[float, float]:
     """CPU seconds while nothing is to be done, and while this process waits for another."""
 
     def slow(x: Tensor) -> Tensor:
-        time.sleep(0.5 * len(x))
+        time.sleep(0.3 * len(x))
         return x
 
     with small(links, model=nn.Sequential(linear(), Do(slow), linear(), linear())) as pipe:
@@ -519,7 +519,7 @@ def idle(links: str) -> tuple[float, float]:
         pipe.step(seeded(2, 6), seeded(2, 1))
         waiting = time.process_time() - start
         start = time.process_time()
-        time.sleep(0.5)
+        time.sleep(0.3)
         return time.process_time() - start, waiting
 
 

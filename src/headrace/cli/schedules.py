@@ -69,7 +69,9 @@ def list_schedules(
 
 @schedules.command(name="check")
 def check_file(
+    *,
     file: Annotated[str, typer.Argument(help="A file in grid notation (see `simulate --text`), or - for stdin.")],
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Prove that a schedule in grid notation is complete and cannot deadlock; exit code 1 and the reason if not."""
     command = "schedules check"
@@ -79,7 +81,14 @@ def check_file(
     except OSError as error:
         fail(command, f"FILE {file}: {error.strerror}", Exit.USAGE)
     except InvalidSchedule as refutation:
+        if as_json:
+            print_json({"valid": False, "reason": str(refutation)})
+            raise typer.Exit(Exit.CHECK_FAILED) from None
         fail(command, refutation, Exit.CHECK_FAILED)
     except ValueError as malformed:
         fail(command, f"FILE {file}: {malformed}", Exit.USAGE)
+    if as_json:
+        depth = {f"{a}-{b}": d for (a, b), d in proof.queue_depth.items()}
+        print_json({"valid": True, "peak_in_flight": proof.peak_in_flight, "queue_depth": depth})
+        return
     stdout().print(str(proof), soft_wrap=True)

@@ -36,7 +36,6 @@ class TrainScreen:
         self._task = self._progress.add_task("training", total=config.steps, losses="", start=False)
 
     def __enter__(self) -> "TrainScreen":
-        self._progress.start()
         return self
 
     def __exit__(
@@ -46,7 +45,6 @@ class TrainScreen:
 
     def ready(self, prepared: Prepared) -> None:
         """Show the text and the cut."""
-        self._progress.start_task(self._task)
         if self._results is None:
             return
         config = self._config
@@ -59,6 +57,8 @@ class TrainScreen:
         )
         self._results.print(_cut_table(prepared))
         self._results.print()
+        self._progress.start()
+        self._progress.start_task(self._task)
 
     def step(self, record: StepRecord) -> None:
         """Advance the bar."""

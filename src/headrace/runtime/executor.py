@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 import torch
 
-from headrace.runtime.batch.feed import same_rows
+from headrace.runtime.batch.feed import same_batch, same_rows
 from headrace.runtime.failure import PipelineFailure, Stopped
 from headrace.runtime.process.clock import Clock
 from headrace.runtime.stage.boundary import Parcel, Value
@@ -44,6 +44,7 @@ class Work:
             that is kept: when training, its loss.
         weights: on the rank of the last stage, when training, what each loss is multiplied with.
         rows: on the rank of the last stage, how many the targets have; 0 if that need not be those of the input.
+        batch: on the rank of the last stage, the fingerprint of the input that it was given; 0 if it was given none.
         seed: of the step's random numbers.
     """
 
@@ -51,6 +52,7 @@ class Work:
     tails: Sequence[Callable[[Value], Any]] = ()
     weights: Sequence[float] = ()
     rows: int = 0
+    batch: int = 0
     seed: int = 0
 
 
@@ -154,8 +156,10 @@ class _Step:
             self._gradient_wanted[index, k] = received.wants_gradient
             if tail is not None and received.rows and self._work.rows:
                 same_rows({"x": received.rows, "y": self._work.rows})
+            if tail is not None and received.batch and self._work.batch:
+                same_batch(received.batch, self._work.batch)
             made = stage.forward(k, received, seed=self._work.seed, tail=tail, recompute=recompute)
-            return replace(made, rows=received.rows)
+            return replace(made, rows=received.rows, batch=received.batch)
         if kind == RECOMPUTE:
             return stage.recompute(k)
         if kind == BACKWARD:

@@ -8,7 +8,8 @@ from headrace.schedule.actions import KIND_NAMES, Action
 class PipelineFailure(RuntimeError):
     """A rank failed, so the step was given up on every rank.
 
-    The message has the traceback of the cause. In the process where it happened, the cause is also `__cause__`.
+    The first line of the message says where and what, then comes the traceback of the cause. In the process where it
+    happened, the cause is also `__cause__`.
 
     Attributes:
         rank: the rank that failed first.
@@ -19,11 +20,11 @@ class PipelineFailure(RuntimeError):
         self.rank = rank
         self.action = action
         self.what = what
-        doing = ""
+        doing, summary = "", _last_error(what)
         if action is not None:
             stage, kind, micro_batch = action
             doing = f" at {action} ({KIND_NAMES[kind]} of stage {stage}, micro-batch {micro_batch})"
-        super().__init__(f"rank {rank} failed{doing}:\n{what}")
+        super().__init__(f"rank {rank} failed{doing}: {summary}" + ("" if summary == what else f"\n{what}"))
 
     def __eq__(self, other: object) -> bool:
         """Whether it is the same failure, perhaps heard of in another process."""
@@ -40,6 +41,14 @@ class PipelineFailure(RuntimeError):
         failure = cls(rank, action, "".join(traceback.format_exception(error)).rstrip())
         failure.__cause__ = error
         return failure
+
+
+def _last_error(what: str) -> str:
+    """The line of a traceback that names the error; all of a text that is no traceback."""
+    if "Traceback (most recent call last)" not in what:
+        return what
+    after_frames = what.rpartition("\n  ")[2].splitlines()[1:]
+    return " – ".join(after_frames[:1] + [line for line in after_frames[1:] if line.startswith("raised by layer")])
 
 
 class Stopped(Exception):

@@ -51,6 +51,7 @@ class Pipeline:
             mean over whatever that counts.
         input_split, target_split: the dim along which tensors of x and y are cut into micro-batches; "replicate" for
             tensors that every micro-batch gets whole; or a nest of these, shaped like x or y or their beginning.
+        output_split: the same for the output of `predict`: where its tensors are joined; "replicate" takes the first.
         links: how processes reach each other, see `headrace.runtime.transport.distributed.transport`.
 
     Raises:
@@ -72,6 +73,7 @@ class Pipeline:
         loss_weight: LossWeight = "rows",
         input_split: Any = 0,
         target_split: Any = 0,
+        output_split: Any = 0,
         links: Links = "auto",
     ) -> None:
         self.steps = 0
@@ -106,6 +108,7 @@ class Pipeline:
             loss_weight=loss_weight,
         )
         self._loss_fn = loss_fn
+        self._output_split = output_split
         self._last_rank = last
         self._recomputes = any(action.kind == RECOMPUTE for row in self.schedule.rows for action in row)
         self._spans: list[Span] = []
@@ -118,7 +121,8 @@ class Pipeline:
 
         Args:
             x: the model's input, any nest with tensors; needed where the first stage is.
-            y: the target for the loss, any nest with tensors; needed where the last stage is.
+            y: the target for the loss, any nest with tensors; needed where the last stage is. Given in more than
+                one process, x and y must be the same in all.
 
         Returns:
             The loss of the whole batch, 0-dim and detached: the same number in every process.
@@ -190,7 +194,7 @@ class Pipeline:
         def work(m: int) -> Work:
             targets, shares = self._feed.targets(y, m)
             tails = [metrics_tail(functions, t, w) for t, w in zip(targets, shares, strict=True)]
-            return Work(self._feed.inputs(x, m), tails, shares, seed=self._seed(_EVALUATION))
+            return Work(self._feed.inputs(x, m), tails, shares, batch=self._feed.batch(x), seed=self._seed(_EVALUATION))
 
         outcomes, done = self._forward_only(lambda: self._feed.rows(x, y), work)
         return self._share_means(self._results(outcomes), done.weights)
@@ -198,7 +202,7 @@ class Pipeline:
     def predict(self, x: Value = None) -> Value:
         """The model's output for x in evaluation mode, without gradients: the same in every process.
 
-        Fewer rows than micro-batches are fine. Tensors of the output are joined along dim 0.
+        Fewer rows than micro-batches are fine. Tensors of the output are joined along the dims of `output_split`.
 
         Raises:
             ValueError, PipelineFailure: as for `step`.
@@ -210,7 +214,7 @@ class Pipeline:
 
         outcomes, _ = self._forward_only(lambda: self._feed.rows(x, None, target=False), work)
         results = self._results(outcomes)
-        joined = self._transport.guarded(lambda: join(results) if results else None)
+        joined = self._transport.guarded(lambda: join(results, self._output_split) if results else None)
         return self._transport.share(joined, self._last_rank)
 
     # -- what it holds -----------------------------------------------------------------------------------------------
@@ -283,7 +287,9 @@ class Pipeline:
         rows = self._feed.rows(x, y)
         targets, shares = self._feed.targets(y, m)
         tails = [loss_tail(self._loss_fn, t, w) for t, w in zip(targets, shares, strict=True)]
-        return Work(self._feed.inputs(x, m), tails, shares, rows.get("y", 0), self._seed(_TRAINING))
+        return Work(
+            self._feed.inputs(x, m), tails, shares, rows.get("y", 0), self._feed.batch(x), self._seed(_TRAINING)
+        )
 
     def _perform(self, schedule: Schedule, work: Work) -> dict[int, Outcome]:
         executors = self._holding.executors

@@ -181,4 +181,6 @@ def _per_stage(profile: LayerProfile, cut: tuple[int, ...]) -> tuple[int, ...]:
 def _device(name: str) -> str:
     if name == "auto":
         return "cuda" if torch.cuda.is_available() else "cpu"
+    if name == "cuda" and not torch.cuda.is_available():
+        raise ValueError("device='cuda', but torch sees no CUDA device on this machine: use cpu or auto")
     return name

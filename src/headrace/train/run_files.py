@@ -24,6 +24,8 @@ class RunFiles:
     """
 
     def __init__(self, folder: Path, config: TrainConfig) -> None:
+        if folder.exists() and not folder.is_dir():
+            raise FileExistsError(f"{folder} is a file: name a folder for the run")
         folder.mkdir(parents=True, exist_ok=True)
         if (folder / "metrics.jsonl").exists():
             raise FileExistsError(f"{folder} holds a run already: choose another folder, or remove it")

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
+from headrace.runtime.batch.fingerprint import fingerprint
 from headrace.runtime.batch.microbatch import LossWeight, count_rows, split, weights
 from headrace.runtime.stage.boundary import Parcel, Value, take_apart
 
@@ -54,10 +55,15 @@ class Feed:
             return []
         parcels = []
         rows = count_rows("x", x, self.input_split)
+        batch = fingerprint(x) if self.last is None else 0
         for value in split("x", x, micro_batches, self.input_split):
             tensors, skeleton = take_apart(_to(self.first, value), "x")
-            parcels.append(Parcel(tensors, (False,) * len(tensors), skeleton, rows))
+            parcels.append(Parcel(tensors, (False,) * len(tensors), skeleton, rows, batch))
         return parcels
+
+    def batch(self, x: Value) -> int:
+        """What the last rank compares its batch with that of the first by, if they are in different processes."""
+        return fingerprint(x) if self.first is None and self.last is not None else 0
 
     def targets(self, y: Value, micro_batches: int) -> tuple[list[Value], list[float]]:
         """What the loss compares with, by micro-batch, and what each weighs; nothing if the last stage is elsewhere."""
@@ -76,6 +82,19 @@ def same_rows(rows: dict[str, int]) -> None:
     """
     if len(set(rows.values())) > 1:
         raise ValueError(f"x has {rows['x']} rows, but y has {rows['y']}: they must be rows of the same batch")
+
+
+def same_batch(first: int, last: int) -> None:
+    """Refuse an input that differs between the first and the last rank.
+
+    Raises:
+        ValueError: the fingerprints differ.
+    """
+    if first != last:
+        raise ValueError(
+            "x differs between the first and the last rank, so y belongs to another batch: draw the same batches in "
+            "every process (one seed for the sampler), or give x only to the first rank and y only to the last"
+        )
 
 
 def _to(device: torch.device, value: Value) -> Value:

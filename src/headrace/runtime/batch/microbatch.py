@@ -140,11 +140,16 @@ def _count(counted: Any) -> float:
     return count
 
 
-def join(outputs: Sequence[Value]) -> Value:
-    """Put the outputs of micro-batches together again, each tensor along dim 0; of the rest, the first one's.
+def join(outputs: Sequence[Value], spec: Any = 0) -> Value:
+    """Put the outputs of micro-batches together again; of what is no tensor, the first one's.
+
+    Args:
+        outputs: one per micro-batch.
+        spec: along which dim, as for `split`; "replicate" for tensors of which the first one's is taken.
 
     Raises:
-        ValueError: an output is a single number per micro-batch, or the outputs have different structures.
+        ValueError: a tensor has no such dim, or the outputs have different structures.
+        TypeError: `spec` does not fit the output.
     """
     leaves, structure = flatten(outputs[0])
     columns = [leaves]
@@ -156,11 +161,14 @@ def join(outputs: Sequence[Value]) -> Value:
             )
         columns.append(other)
     joined = []
-    for of_leaf in zip(*columns, strict=True):
-        if isinstance(of_leaf[0], Tensor):
-            if any(t.dim() == 0 for t in of_leaf):
-                raise ValueError("the model's output has a 0-dim tensor, which cannot be joined from micro-batches")
-            joined.append(torch.cat(of_leaf))
+    for how, *of_leaf in zip(_specs("the output", spec, structure), *columns, strict=True):
+        if isinstance(of_leaf[0], Tensor) and how != "replicate":
+            if not all(-t.dim() <= how < t.dim() for t in of_leaf):
+                raise ValueError(
+                    f"the model's output has a tensor of shape {tuple(of_leaf[0].shape)} and no dim {how} to join "
+                    'micro-batches along: say with output_split along which, or "replicate" to take the first'
+                )
+            joined.append(torch.cat(of_leaf, dim=how))
         else:
             joined.append(of_leaf[0])
     return pytree.tree_unflatten(joined, structure)

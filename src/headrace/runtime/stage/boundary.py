@@ -54,12 +54,14 @@ class Parcel:
         needs_grad: for each, whether its gradient must come back.
         skeleton: the rest of it.
         rows: how many the batch has of which it is a part; 0 where that does not matter.
+        batch: the fingerprint of that batch; 0 where nobody could compare it.
     """
 
     tensors: tuple[Tensor, ...]
     needs_grad: tuple[bool, ...]
     skeleton: Skeleton
     rows: int = 0
+    batch: int = 0
 
     @property
     def wants_gradient(self) -> bool:

@@ -59,6 +59,7 @@ class Stage:
         self.index = index
         self.layers = dict(layers)
         self.device = device
+        self._names = list(layers)
         self._modules = list(layers.values())
         self._first_layer = first_layer
         self._draws = draws
@@ -100,10 +101,6 @@ class Stage:
             tensors, _ = self._run(k, rerun.parcel, source, rerun.seed, rerun.tail)
         self._graphs[k] = _Graph(source, edges(tensors))
 
-    def expects_gradient(self, k: int) -> bool:
-        """Whether a gradient of its output will come for micro-batch k: whether anything in it needs one."""
-        return any(root is not None for root in self._graphs[k].roots)
-
     def backward(self, k: int, gradients: Gradients) -> Gradients:
         """B: from gradients of the outputs to gradients of the inputs; parameters accumulate into `.grad`."""
         graph = self._graphs.pop(k)
@@ -122,9 +119,13 @@ class Stage:
         tensors, written = self._guard(parcel.tensors)
         value = parcel.skeleton.build(source.open(tensors, parcel.needs_grad))
         with self._draws.action():
-            for number, layer in enumerate(self._modules, self._first_layer):
-                with self._draws.layer(layer, self._mode, stream(seed, number, k)):
-                    value = layer(value)
+            for place, layer in enumerate(self._modules):
+                with self._draws.layer(layer, self._mode, stream(seed, self._first_layer + place, k)):
+                    try:
+                        value = layer(value)
+                    except Exception as error:
+                        error.add_note(f"raised by layer {self._names[place]} ({type(layer).__name__})")
+                        raise
         written()
         if tail is not None:
             value = tail(value)

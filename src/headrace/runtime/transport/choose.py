@@ -1,6 +1,7 @@
 """Which transport a pipeline gets: threads when started plainly, processes under torchrun."""
 
 from collections.abc import Callable
+from typing import get_args
 
 from headrace.runtime.prepare import Prepared
 from headrace.runtime.process.processes import is_distributed
@@ -17,6 +18,8 @@ def choose_transport(prepare: Callable[[], Prepared], links: Links) -> tuple[Tra
     Raises:
         ValueError: under torchrun, the number of processes is not the number of ranks; or whatever `prepare` raises.
     """
+    if links not in get_args(Links):
+        raise ValueError(f"links={links!r} must be one of {', '.join(get_args(Links))}")
     if not is_distributed():
         prepared = prepare()
         return LocalTransport(prepared.devices, prepared.rank_of), prepared

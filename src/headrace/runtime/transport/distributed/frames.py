@@ -41,7 +41,7 @@ class Frames:
         Raises:
             OSError: the connection is closed.
         """
-        data = self.socket.recv(1 << 18)
+        data = self.socket.recv(1 << 16)
         if not data:
             raise ConnectionResetError("closed by the other end")
         self._data += data

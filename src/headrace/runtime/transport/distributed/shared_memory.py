@@ -133,13 +133,15 @@ class SharedMemoryLink:
         """Take what has come; whether more may come."""
         while self._open:
             try:
-                frame, ancillary, _, _ = self._connection.recvmsg(_LARGEST_FRAME, socket.CMSG_SPACE(4))
+                frame, ancillary, flags, _ = self._connection.recvmsg(_LARGEST_FRAME, socket.CMSG_SPACE(4))
             except BlockingIOError:
                 return True
             except OSError:
                 return False
             if not frame:
                 return False
+            if flags & socket.MSG_CTRUNC:
+                raise OSError(errno.EMFILE, "too many open files to take another shared block: raise `ulimit -n`")
             self._take(frame, ancillary)
         return False
 

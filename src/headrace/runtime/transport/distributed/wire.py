@@ -73,7 +73,7 @@ class Header:
         if kind == "gradients":
             rest = iter(tensors)
             return tuple(next(rest) if present else None for present in details[0])
-        return Parcel(tuple(tensors), tuple(details[0]), decode(details[1]), details[2])
+        return Parcel(tuple(tensors), tuple(details[0]), decode(details[1]), *details[2:])
 
 
 def pack(round_number: int, message: Message, payload: Any) -> Packed:
@@ -81,7 +81,7 @@ def pack(round_number: int, message: Message, payload: Any) -> Packed:
     rest: tuple[Any, ...]
     if isinstance(payload, Parcel):
         tensors = payload.tensors
-        rest = ("parcel", payload.needs_grad, encode(payload.skeleton), payload.rows)
+        rest = ("parcel", payload.needs_grad, encode(payload.skeleton), payload.rows, payload.batch)
     else:
         tensors = tuple(t for t in payload if t is not None)
         rest = ("gradients", tuple(t is not None for t in payload))
