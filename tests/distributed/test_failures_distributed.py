@@ -114,7 +114,7 @@ def test_an_exception_in_stage_2_of_4_at_micro_batch_3_ends_all(crew: CREWS, wha
         assert outcome.seconds < SECONDS
         assert outcome.result["rank"] == 2
         assert outcome.result["action"] == action
-        words = f"rank 2 failed at {action} ({what} of stage 2, micro-batch 3):"
+        words = f"rank 2 failed at {action} ({what} of stage 2, micro-batch 3): "
         assert outcome.result["text"].startswith(words)
         assert 'raise Fault("the user\'s own words")' in outcome.result["text"]
         assert outcome.result["cause"] is (Fault if rank == 2 else type(None))
@@ -232,7 +232,7 @@ def assert_killed_is_named(crew: Crew, killed: int, function: Callable[..., Any]
         else:
             assert isinstance(outcome.error, PipelineFailure), outcome
             assert outcome.error.rank == killed, outcome.text
-            assert f"rank {killed} failed:\nits process is gone" in str(outcome.error)
+            assert f"rank {killed} failed: its process is gone" in str(outcome.error)
     exit_codes = crew.close()
     assert [code for rank, code in enumerate(exit_codes) if rank != killed] == [0, 0]
 

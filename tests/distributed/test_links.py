@@ -233,7 +233,7 @@ def test_a_gathering_that_cannot_end_fails(alarms: Callable[[int], list[Alarm]])
     collectives = [Collective(alarm, inbox) for alarm, inbox in zip(three, inboxes, strict=True)]
     waiting = aside(collectives[2].gather, 1)
     three[1].close()
-    with pytest.raises(PipelineFailure, match="rank 1 failed:\nits process has closed the pipeline"):
+    with pytest.raises(PipelineFailure, match="rank 1 failed: its process has closed the pipeline"):
         waiting.result(10)
     for inbox in inboxes:
         inbox.close()
@@ -398,7 +398,7 @@ def test_what_was_sent_before_a_close_is_received(ends: Ends) -> None:
     ends.links[1]._send(b"")  # which finds the connection closed
     for i in range(5):
         assert receive(ends, i)[0].eq(i).all()
-    with pytest.raises(PipelineFailure, match="rank 0 failed:\nits process is gone, or has closed the pipeline"):
+    with pytest.raises(PipelineFailure, match="rank 0 failed: its process is gone, or has closed the pipeline"):
         receive(ends, 5)
     with pytest.raises(PipelineFailure, match="rank 0 failed"):
         ends.links[1].send(pack(1, KEYS[0][1], (torch.ones(1),)))

@@ -18,9 +18,9 @@ def choose_transport(prepare: Callable[[], Prepared], links: Links) -> tuple[Tra
     Raises:
         ValueError: under torchrun, the number of processes is not the number of ranks; or whatever `prepare` raises.
     """
-    if links not in get_args(Links):
-        raise ValueError(f"links={links!r} must be one of {', '.join(get_args(Links))}")
     if not is_distributed():
+        if links not in get_args(Links):
+            raise ValueError(f"links={links!r} must be one of {', '.join(get_args(Links))}")
         prepared = prepare()
         return LocalTransport(prepared.devices, prepared.rank_of), prepared
     kept: list[Prepared] = []  # not in the transport, which would keep the layers of all ranks alive

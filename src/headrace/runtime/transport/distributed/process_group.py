@@ -153,7 +153,7 @@ class _Receiver:
             while (header := self._header()) is not None:
                 payload = header.payload(self._pieces(header))
                 self._inbox.deliver((header.round, header.message), payload)
-        except RuntimeError:
+        except (RuntimeError, ValueError):  # the connection closed, or the user has ended torch.distributed
             pass
         self._inbox.lost(self._source)
 
