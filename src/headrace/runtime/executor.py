@@ -159,6 +159,8 @@ class _Step:
             if tail is not None and received.batch and self._work.batch:
                 same_batch(received.batch, self._work.batch)
             made = stage.forward(k, received, seed=self._work.seed, tail=tail, recompute=recompute)
+            if tail is not None and self._work.weights and torch.is_grad_enabled() and self._work.weights[k]:
+                _refuse_without_graph(made)
             return replace(made, rows=received.rows, batch=received.batch)
         if kind == RECOMPUTE:
             return stage.recompute(k)
@@ -176,3 +178,11 @@ class _Step:
                 self._endpoint.send(Message("activation", stage + 1, k), made)
         elif kind == BACKWARD and stage > 0 and self._gradient_wanted[stage, k]:
             self._endpoint.send(Message("gradient", stage - 1, k), made)
+
+
+def _refuse_without_graph(loss: Parcel) -> None:
+    if not loss.wants_gradient:
+        raise ValueError(
+            "the loss depends on no parameter that requires grad, so nothing would be trained: loss_fn detaches it, or "
+            "all layers are frozen"
+        )

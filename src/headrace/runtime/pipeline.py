@@ -189,6 +189,8 @@ class Pipeline:
         Raises:
             ValueError, PipelineFailure: as for `step`.
         """
+        if "loss" in (metrics or {}):
+            raise ValueError("metrics has an entry called loss, which is the name of the loss itself: rename it")
         functions = {"loss": self._loss_fn, **(metrics or {})}
 
         def work(m: int) -> Work:
@@ -307,6 +309,8 @@ class Pipeline:
         for part in self._transport.gather(self._transport.guarded(rows)):
             everywhere.update(part)
         same_rows(everywhere)
+        if everywhere["x"] == 0:
+            raise ValueError("x has 0 rows: there is nothing to evaluate")
         m = min(self.schedule.micro_batches, everywhere["x"])
         prepared = self._transport.guarded(lambda: work(m))
         with evaluating(self._holding.layers.values()), torch.no_grad():

@@ -58,6 +58,11 @@ def prepare(
     """
     if not callable(loss_fn):
         raise TypeError(f"loss_fn={loss_fn!r} must be a function of (output, target)")
+    if isinstance(loss_fn, nn.Module) and any(parameter.requires_grad for parameter in loss_fn.parameters()):
+        raise ValueError(
+            "loss_fn has parameters of its own, which belong to no stage and would not be trained: "
+            "move them into the last layer of the model"
+        )
     if not callable(loss_weight) and loss_weight not in ("rows", "sum"):
         raise ValueError(f'loss_weight={loss_weight!r} must be "rows", "sum" or a function of the target')
     order = _schedule(schedule, ranks, micro_batches, recompute)

@@ -46,7 +46,8 @@ class Unsplit:
                 for number, layer in enumerate(self._layers):
                     torch.default_generator.manual_seed(stream(seed, number, k))
                     value = layer(value)
-            losses.append(self._loss_fn(value, targets[k]) if shares[k] else value.new_zeros(()))
+                torch.default_generator.manual_seed(stream(seed, len(self._layers), k))
+                losses.append(self._loss_fn(value, targets[k]) if shares[k] else value.new_zeros(()))
         for k in order:
             if shares[k]:
                 losses[k].backward(torch.tensor(shares[k], dtype=losses[k].dtype))

@@ -135,8 +135,8 @@ def _count(counted: Any) -> float:
     count = counted.item() if isinstance(counted, Tensor) and counted.numel() == 1 else counted
     if not isinstance(count, (int, float)):
         raise TypeError(f"loss_weight returned {counted!r}: it must return how much a target counts, as one number")
-    if not count >= 0:
-        raise ValueError(f"loss_weight returned {count!r}: how much a target counts cannot be negative")
+    if not 0 <= count < float("inf"):
+        raise ValueError(f"loss_weight returned {count!r}: how much a target counts is a finite number of 0 or more")
     return count
 
 

@@ -22,7 +22,7 @@ def layers_of(model: nn.Sequential) -> dict[str, nn.Module]:
             f"model is a {type(model).__name__}, but a pipeline cuts a chain of layers: "
             "write it as nn.Sequential(layer, layer, …), each layer handing its result to the next"
         )
-    if type(model).forward is not nn.Sequential.forward:
+    if not _runs_as_a_chain(model):
         raise TypeError(
             f"model is a {type(model).__name__} with a forward of its own, which a split model could not follow: "
             "move what it does into a layer of a plain nn.Sequential"
@@ -45,7 +45,11 @@ def _open(chain: nn.Sequential, prefix: str) -> Iterator[tuple[str, nn.Module]]:
 
 
 def _is_plain(chain: nn.Sequential) -> bool:
-    return type(chain) is nn.Sequential and len(chain) > 0 and not _has_hooks(chain)
+    return type(chain) is nn.Sequential and _runs_as_a_chain(chain) and len(chain) > 0 and not _has_hooks(chain)
+
+
+def _runs_as_a_chain(chain: nn.Sequential) -> bool:
+    return type(chain).forward is nn.Sequential.forward and "forward" not in vars(chain)
 
 
 def _has_hooks(module: nn.Module) -> bool:

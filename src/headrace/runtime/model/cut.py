@@ -41,14 +41,15 @@ class CutModel:
     def _refuse_tied_weights(self) -> None:
         owner: dict[int, tuple[int, str]] = {}
         for stage, layers in enumerate(self.stage_layers):
-            for name, parameter in named_parameters(layers):
-                first_stage, first_name = owner.setdefault(id(parameter), (stage, name))
-                if first_stage != stage:
-                    raise ValueError(
-                        f"{first_name} in stage {first_stage} and {name} in stage {stage} are the same parameter, "
-                        "and weights tied across stages are not supported yet: choose a cut= that keeps both layers "
-                        "in one stage, or untie them"
-                    )
+            for what, found in (("parameter", named_parameters(layers)), ("buffer", named_buffers(layers))):
+                for name, tensor in found:
+                    first_stage, first_name = owner.setdefault(id(tensor), (stage, name))
+                    if first_stage != stage:
+                        raise ValueError(
+                            f"{first_name} in stage {first_stage} and {name} in stage {stage} are the same {what}, "
+                            f"and {what}s tied across stages are not supported yet: choose a cut= that keeps both "
+                            "layers in one stage, or untie them"
+                        )
 
 
 def _valid_cut(cut: Sequence[int] | None, layers: int, stages: int) -> tuple[int, ...]:

@@ -8,6 +8,7 @@ once, in F. For R, copies from before that F stand in their place:
     R   the copy of b₀ stands in for b₄; afterwards b₄ is back, untouched
 
 Which buffers a stage changes is learned by comparing all of them around its first forward; only those are copied later.
+One that starts to change only then is noticed by its version, and the step is refused once.
 """
 
 from collections.abc import Iterator, Sequence
@@ -22,12 +23,14 @@ from torch import Tensor, nn
 class _Copy:
     owner: nn.Module
     name: str
-    content: Tensor
+    content: Tensor | None
 
     @property
     def changed(self) -> bool:
         now = self.owner._buffers[self.name]
-        return now is None or now.shape != self.content.shape or not torch.equal(now, self.content)
+        if now is None or self.content is None:
+            return now is not self.content
+        return now.shape != self.content.shape or not torch.equal(now, self.content)
 
 
 BufferState = tuple[_Copy, ...]
@@ -40,22 +43,39 @@ class ChangingBuffers:
         modules = dict.fromkeys(module for layer in layers for module in layer.modules())
         self._all = [(module, name) for module in modules for name in module._buffers]
         self._changing: dict[int, list[tuple[nn.Module, str]]] = {}
+        self._versions: list[int] = []
 
     def before_forward(self, mode: int) -> BufferState:
         """Copies of what the coming F may change."""
+        self._versions = self._versions_of_others(mode)
         return tuple(
-            _Copy(owner, name, buffer.detach().clone())
+            _Copy(owner, name, None if (buffer := owner._buffers[name]) is None else buffer.detach().clone())
             for owner, name in self._changing.get(mode, self._all)
-            if (buffer := owner._buffers[name]) is not None
         )
 
     def after_forward(self, mode: int, before: BufferState) -> BufferState:
-        """What of `before` an R will need."""
+        """What of `before` an R will need.
+
+        Raises:
+            RuntimeError: a buffer changed that had not changed in the first forward, so there is no copy of it.
+        """
         if mode in self._changing:
+            if self._versions != self._versions_of_others(mode):
+                del self._changing[mode]
+                raise RuntimeError(
+                    "a buffer was changed that had not changed in the first forward, so a recompute could not see what "
+                    "it was: repeat the step (from now on it is copied), or train this model with recompute='never'"
+                )
             return before
         changed = tuple(copy for copy in before if copy.changed)
         self._changing[mode] = [(copy.owner, copy.name) for copy in changed]
         return changed
+
+    def _versions_of_others(self, mode: int) -> list[int]:
+        """One per buffer that is not copied: it grows when the buffer is written to, and differs for another one."""
+        copied = set(self._changing.get(mode, self._all))
+        others = (owner._buffers[name] for owner, name in self._all if (owner, name) not in copied)
+        return [-1 if buffer is None else id(buffer) + buffer._version for buffer in others]
 
 
 @contextmanager

@@ -60,6 +60,8 @@ class Stage:
         self.layers = dict(layers)
         self.device = device
         self._names = list(layers)
+        self._tail_place = nn.Identity()
+        self._own_memory: frozenset[int] = frozenset()
         self._modules = list(layers.values())
         self._first_layer = first_layer
         self._draws = draws
@@ -74,6 +76,7 @@ class Stage:
         """Before the actions of a step: see which modules are in training mode, as what is learned depends on it."""
         flags = tuple(module.training for layer in self._modules for module in layer.modules())
         self._mode = self._modes.setdefault(flags, len(self._modes))
+        self._own_memory = frozenset(b.untyped_storage().data_ptr() for layer in self._modules for b in layer.buffers())
 
     def forward(self, k: int, parcel: Parcel, *, seed: int, tail: Tail | None, recompute: bool) -> Parcel:
         """F of micro-batch k: the parcel for the next stage, its tensors cut off from the graph.
@@ -126,9 +129,11 @@ class Stage:
                     except Exception as error:
                         error.add_note(f"raised by layer {self._names[place]} ({type(layer).__name__})")
                         raise
+            if tail is not None:
+                after_last = stream(seed, self._first_layer + len(self._modules), k)
+                with self._draws.layer(self._tail_place, self._mode, after_last):
+                    value = tail(value)
         written()
-        if tail is not None:
-            value = tail(value)
         return take_apart(value, f"the output of stage {self.index}")
 
     def _guard(self, tensors: tuple[Tensor, ...]) -> tuple[tuple[Tensor, ...], Callable[[], None]]:
@@ -137,7 +142,7 @@ class Stage:
         What came in belongs to others as well: to the user's batch, to the graph of the stage before, to a recompute.
         Whether the layers write to it is learned from their first run, on copies; later only stages that do get copies.
         """
-        if torch.is_inference_mode_enabled():
+        if torch.is_inference_mode_enabled() or any(t.is_inference() for t in tensors):
             return tuple(map(_twin, tensors)), _nothing
         if self._writes_input.get(self._mode, True):
             copies = tuple(map(_twin, tensors))
@@ -145,6 +150,12 @@ class Stage:
 
             def learn() -> None:
                 wrote = fresh != [t._version for t in copies]
+                if wrote and _overlap(tensors):
+                    raise RuntimeError(
+                        f"stage {self.index} writes in place to its input, whose tensors share memory: unsplit, the "
+                        "write would show in both, but after a cut it does not. Take inplace=True away from its first "
+                        "layers, or hand on copies"
+                    )
                 self._writes_input[self._mode] = self._writes_input.get(self._mode, False) or wrote
 
             return copies, learn
@@ -162,7 +173,11 @@ class Stage:
         return tensors, verify
 
     def _parcel(self, tensors: tuple[Tensor, ...], skeleton: Skeleton) -> Parcel:
-        return Parcel(tuple(t.detach() for t in tensors), tuple(t.requires_grad for t in tensors), skeleton)
+        # a buffer that is handed on may move before the next stage has read it
+        outputs = tuple(
+            t.detach().clone() if self._own_memory and _address(t) in self._own_memory else t.detach() for t in tensors
+        )
+        return Parcel(outputs, tuple(t.requires_grad for t in tensors), skeleton)
 
 
 _ALIGNMENT: Final = 64  # bytes: torch allocates at multiples of it
@@ -177,6 +192,16 @@ def _twin(tensor: Tensor) -> Tensor:
     memory = tensor.new_empty(lead + extent)
     memory[lead:].copy_(tensor.as_strided((extent,), (1,)))
     return memory.as_strided(tensor.shape, tensor.stride(), lead)
+
+
+def _address(tensor: Tensor) -> int:
+    return tensor.untyped_storage().data_ptr() if tensor.layout is torch.strided else 0
+
+
+def _overlap(tensors: tuple[Tensor, ...]) -> bool:
+    """Whether two of them may share memory."""
+    addresses = [_address(t) for t in tensors if t.numel()]
+    return len(set(addresses)) < len(addresses)
 
 
 def _nothing() -> None:

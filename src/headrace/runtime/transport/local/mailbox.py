@@ -19,13 +19,15 @@ class Mailbox:
     def __init__(self) -> None:
         self._queue: SimpleQueue[tuple[Any, Any]] = SimpleQueue()
         self._shelf: dict[Message, Any] = {}
+        self._stopped = False
 
     def put(self, message: Message, payload: Any) -> None:
         """Leave a message; never waits."""
         self._queue.put((message, payload))
 
     def stop(self) -> None:
-        """Let the reader know that nothing more will come."""
+        """Let the reader know that nothing more is worth doing, even if its messages are there."""
+        self._stopped = True
         self._queue.put((_STOP, None))
 
     def get(self, message: Message) -> Any:
@@ -34,10 +36,14 @@ class Mailbox:
         Raises:
             Stopped: `stop` was called.
         """
+        self.raise_if_stopped()
         while message not in self._shelf:
             came, payload = self._queue.get()
-            if came is _STOP:
-                self.stop()
-                raise Stopped
+            self.raise_if_stopped()
             self._shelf[came] = payload
         return self._shelf.pop(message)
+
+    def raise_if_stopped(self) -> None:
+        """Raise Stopped if `stop` was called."""
+        if self._stopped:
+            raise Stopped

@@ -32,10 +32,14 @@ class RankThread:
         """Have the thread run `job`, which must not raise."""
         self._jobs.put(job)
 
+    def is_current(self) -> bool:
+        """Whether this is called in that thread."""
+        return threading.current_thread() is self._thread
+
     def close(self) -> None:
         """End the thread after the jobs that it has."""
         self._jobs.put(None)
-        if threading.current_thread() is not self._thread:
+        if not self.is_current():
             self._thread.join(timeout=5)
 
 

@@ -4,6 +4,7 @@ On one device a message is handed over as it is, without a copy. Between CUDA de
 own, so that compute on either side goes on.
 """
 
+import os
 import weakref
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -35,6 +36,7 @@ class LocalTransport:
         self.held_ranks = tuple(range(len(devices)))
         self._devices = list(devices)
         self._rank_of = rank_of
+        self._process = os.getpid()
         self._carrier = Carrier(devices)
         self._threads = start_threads([f"headrace rank {rank}" for rank in self.held_ranks])
         self._end = weakref.finalize(self, _close, self._threads)
@@ -48,6 +50,9 @@ class LocalTransport:
         """
         if not self._end.alive:
             raise RuntimeError("this pipeline is closed: make a new one")
+        self._refuse_from_inside()
+        if os.getpid() != self._process:
+            raise RuntimeError("this pipeline belongs to the process that forked this one: make a new one here")
         boxes = [Mailbox() for _ in self._devices]
         context = CallerContext({device.type for device in self._devices})
         done: SimpleQueue[tuple[int, Any, BaseException | None]] = SimpleQueue()
@@ -73,7 +78,12 @@ class LocalTransport:
 
     def close(self) -> None:
         """End the threads; also done when the transport is dropped, and at exit."""
+        self._refuse_from_inside()
         self._end()
+
+    def _refuse_from_inside(self) -> None:
+        if any(thread.is_current() for thread in self._threads):
+            raise RuntimeError("a layer or loss function used the pipeline it runs in, which would wait for itself")
 
     def guarded(self, work: Callable[[], T]) -> T:
         """Do `work`: there are no other processes to tell."""
@@ -120,6 +130,7 @@ class _LocalEndpoint:
         self._carrier = carrier
 
     def send(self, message: Message, payload: Any) -> None:
+        self._boxes[self._rank].raise_if_stopped()
         to = self._rank_of[message.stage]
         self._boxes[to].put(message, self._carrier.load(payload, self._rank, to))
 
