@@ -35,19 +35,19 @@ class TrainConfig:
     micro_batches: int = 4
     schedule: str = "1f1b"
     recompute: str = "never"
-    layers: int = 8
+    layers: int = 6
     dim: int = 128
     heads: int = 4
-    sequence: int = 64
+    sequence: int = 128
     batch: int = 16
-    steps: int = 750
+    steps: int = 400
     learning_rate: float = 2e-3
     warm_up: int = 50
     clip: float = 1.0
     device: str = "auto"
     seed: int = 0
     data: str | None = None
-    evaluate_every: int = 150
+    evaluate_every: int = 100
     evaluation_batches: int = 16
 
     def __post_init__(self) -> None:
