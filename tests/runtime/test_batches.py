@@ -100,10 +100,13 @@ def test_a_batch_in_which_nothing_counts_is_refused() -> None:
         pipe_of(case, 2, 4).step(case.x, torch.full_like(case.y, -100))
 
 
-def test_nothing_counts_in_a_micro_batch_of_a_frozen_model() -> None:
+def test_a_frozen_model_is_refused_to_train_even_if_a_micro_batch_counts_nothing() -> None:
     case = make("token_weights")
     case.model.requires_grad_(False)
-    assert torch.isfinite(pipe_of(case, 2, 4).step(case.x, case.y))
+    pipe = pipe_of(case, 2, 4)
+    with pytest.raises(hr.PipelineFailure, match="nothing would be trained"):
+        pipe.step(case.x, case.y)
+    assert torch.isfinite(pipe.evaluate(case.x, case.y)["loss"])
 
 
 @pytest.mark.parametrize(
@@ -111,7 +114,7 @@ def test_nothing_counts_in_a_micro_batch_of_a_frozen_model() -> None:
     [
         (lambda _: "many", TypeError, "loss_weight returned 'many': it must return how much"),
         (lambda _: torch.ones(2), TypeError, "loss_weight returned tensor"),
-        (lambda _: -1, ValueError, "loss_weight returned -1: .* cannot be negative"),
+        (lambda _: -1, ValueError, "loss_weight returned -1: .* a finite number of 0 or more"),
         (lambda _: float("nan"), ValueError, "loss_weight returned nan"),
     ],
 )

@@ -59,7 +59,7 @@ def test_weights() -> None:
 
 
 def test_what_cannot_be_joined_is_told() -> None:
-    with pytest.raises(ValueError, match="0-dim tensor, which cannot be joined"):
+    with pytest.raises(ValueError, match=r"shape \(\) and no dim 0 to join"):
         join([torch.tensor(1), torch.tensor(2)])
     with pytest.raises(ValueError, match="changes its structure between micro-batches"):
         join([(torch.zeros(1),), [torch.zeros(1)]])

@@ -144,9 +144,11 @@ class Pipeline:
                 outcomes = self._perform(self.schedule, work)
             losses = [{"loss": loss} for loss in self._results(outcomes)]
             loss = self._share_means(losses, work.weights)["loss"]
-        except BaseException:
+        except BaseException as error:
             for parameter in fresh:
                 parameter.grad = None
+            if isinstance(error, KeyboardInterrupt):  # it may have come between what the transport guards
+                self._transport.interrupted(error)
             raise
         self.steps += 1
         self._spans = [span for _, outcome in sorted(outcomes.items()) for span in outcome.spans]

@@ -31,6 +31,9 @@ class Transport(Protocol):
     def guarded(self, work: Callable[[], T]) -> T:
         """Do `work`; if it raises, the ranks of other processes stop with that cause."""
 
+    def interrupted(self, error: BaseException) -> None:
+        """Let the ranks of other processes know of an interrupt that came outside of `guarded`."""
+
     def agree(self, **settings: Any) -> None:
         """Compare settings between processes.
 

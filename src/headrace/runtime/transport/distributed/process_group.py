@@ -27,7 +27,7 @@ from headrace.runtime.transport.distributed.wire import Header, Packed, read_hea
 _HEADER: Final = 512
 _LENGTH: Final = struct.Struct("<q")
 _GOODBYE: Final = -1
-_GOODBYE_SECONDS: Final = 5
+_GOODBYE_SECONDS: Final = 1.5
 
 Group = Any
 

@@ -114,6 +114,10 @@ class DistributedTransport:
             link.say_goodbye()
         return first == mine
 
+    def interrupted(self, error: BaseException) -> None:
+        """Tell all of an interrupt that came outside of `guarded`; nothing where a failure is known already."""
+        self._give_up(error)
+
     def agree(self, **settings: Any) -> None:
         """Compare settings between processes.
 

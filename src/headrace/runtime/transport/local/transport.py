@@ -89,6 +89,9 @@ class LocalTransport:
         """Do `work`: there are no other processes to tell."""
         return work()
 
+    def interrupted(self, error: BaseException) -> None:
+        """There are no other processes to tell."""
+
     def agree(self, **settings: Any) -> None:
         """There is nobody to disagree with."""
 
