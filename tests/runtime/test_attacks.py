@@ -221,3 +221,14 @@ def test_a_failure_stops_ranks_whose_messages_are_all_there() -> None:
     box.stop()
     with pytest.raises(Stopped):
         box.get(first)
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_evaluation_builds_no_graph(ranks: int) -> None:
+    seen: list[bool] = []
+    probe = Call(lambda x: seen.append(torch.is_grad_enabled()) or x)
+    with _pipe(nn.Linear(6, 6), probe, ranks=ranks) as pipe:
+        pipe.evaluate(X, Y)
+        pipe.predict(X)
+        pipe.step(X, Y)
+    assert seen == [False] * 4 + [True] * 2

@@ -1,7 +1,8 @@
 """What the caller's thread has switched on reaches the threads that work for it.
 
-autocast, inference mode, the default device and context variables belong to a thread in PyTorch; a worker thread that
-ignored them would compute in another precision than the user asked for. (The default dtype belongs to the process.)
+autocast, grad mode, inference mode, the default device and context variables belong to a thread in PyTorch; a worker
+thread that ignored them would compute in another precision than the user asked for, or keep graphs that nobody needs.
+(The default dtype belongs to the process.)
 """
 
 import contextvars
@@ -27,6 +28,7 @@ class CallerContext:
     def __init__(self, device_types: Collection[str]) -> None:
         self._variables = contextvars.copy_context()
         self._inference = torch.is_inference_mode_enabled()
+        self._grad = torch.is_grad_enabled()
         self._cache = torch.is_autocast_cache_enabled()
         self._default_device = torch.get_default_device()
         self._autocast = tuple(
@@ -43,6 +45,7 @@ class CallerContext:
         with ExitStack() as stack:
             for autocast in self._autocast:
                 stack.enter_context(_autocasting(autocast, self._cache))
+            stack.enter_context(torch.set_grad_enabled(self._grad))
             if self._inference:
                 stack.enter_context(torch.inference_mode())
             if self._default_device.type != "cpu":
