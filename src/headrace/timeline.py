@@ -7,7 +7,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 from functools import cached_property
 from operator import itemgetter
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from headrace.schedule.actions import ENDS_BACKWARD, FORWARD, Action
 
@@ -62,6 +62,12 @@ class Timeline:
             elif action.kind in ENDS_BACKWARD:
                 changes[rank].append((end, -1))
         return tuple(_peak(of_rank) for of_rank in changes)
+
+    def as_data(self) -> list[dict[str, Any]]:
+        """The spans as plain data, for JSON: rank, action (such as "2F0"), start and end in seconds."""
+        return [
+            {"rank": rank, "action": str(action), "start": start, "end": end} for rank, action, start, end in self.spans
+        ]
 
     def seconds_by_kind(self) -> dict[tuple[int, str], list[float]]:
         """For each (stage, kind), the durations of its actions, in seconds."""

@@ -132,10 +132,7 @@ def _as_data(schedule: Schedule, timeline: Timeline, theory: ClosedForm | None) 
         "peak_in_flight": timeline.peak_in_flight,
         "busy": timeline.busy,
         "closed_form": None if theory is None else asdict(theory),
-        "spans": [
-            {"rank": rank, "action": str(action), "start": start, "end": end}
-            for rank, action, start, end in timeline.spans
-        ],
+        "spans": timeline.as_data(),
     }
 
 

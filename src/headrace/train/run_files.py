@@ -45,21 +45,14 @@ class RunFiles:
             "version": _VERSION,
             "schedule": schedule,
             "ranks": measured.ranks,
-            "predicted": as_data(predicted),
-            "measured": as_data(measured),
+            "predicted": predicted.as_data(),
+            "measured": measured.as_data(),
         }
         _write(self._folder / "timeline.json", timelines)
 
     def close(self) -> None:
         """Close the files."""
         self._metrics.close()
-
-
-def as_data(timeline: Timeline) -> list[dict[str, Any]]:
-    """The spans of a timeline as plain data."""
-    return [
-        {"rank": rank, "action": str(action), "start": start, "end": end} for rank, action, start, end in timeline.spans
-    ]
 
 
 def _write(path: Path, value: Any) -> None:

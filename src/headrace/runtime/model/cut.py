@@ -1,12 +1,15 @@
 """The user's model, cut: which layers each stage has, and their parameters under the unsplit model's names."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate, islice
+from typing import TypeVar
 
 from torch import Tensor, nn
 
 from headrace.partition import partition
 from headrace.runtime.model.chain import layers_of
+
+T = TypeVar("T", bound=Tensor)
 
 
 class CutModel:
@@ -68,19 +71,18 @@ def _valid_cut(cut: Sequence[int] | None, layers: int, stages: int) -> tuple[int
 
 def named_parameters(layers: Mapping[str, nn.Module]) -> Iterator[tuple[str, nn.Parameter]]:
     """Each parameter once, by its name in the unsplit model."""
-    seen: set[int] = set()
-    for layer_name, layer in layers.items():
-        for name, parameter in layer.named_parameters(layer_name):
-            if id(parameter) not in seen:
-                seen.add(id(parameter))
-                yield name, parameter
+    return _once(pair for name, layer in layers.items() for pair in layer.named_parameters(name))
 
 
 def named_buffers(layers: Mapping[str, nn.Module]) -> Iterator[tuple[str, Tensor]]:
     """Each buffer once, by its name in the unsplit model."""
+    return _once(pair for name, layer in layers.items() for pair in layer.named_buffers(name))
+
+
+def _once(named: Iterable[tuple[str, T]]) -> Iterator[tuple[str, T]]:
+    """Those whose tensor did not come before: a layer that occurs twice has each of its tensors once."""
     seen: set[int] = set()
-    for layer_name, layer in layers.items():
-        for name, buffer in layer.named_buffers(layer_name):
-            if id(buffer) not in seen:
-                seen.add(id(buffer))
-                yield name, buffer
+    for name, tensor in named:
+        if id(tensor) not in seen:
+            seen.add(id(tensor))
+            yield name, tensor
