@@ -47,7 +47,7 @@ def test_blanks_and_idle_cells_mean_nothing():
         ("0F0;0B0", r"row 1, column 1"),
         ("0F0,0SEND_F0", r"row 1, column 2: '0SEND_F0'"),
         ("0F0,0REDUCE_GRAD0", r"row 1, column 2"),
-        ("0F0,0B0\n0F1,0B1", r"row 2, column 1: rank 1 runs 0F1, but rank 0 already holds stage 0"),
+        ("0F0\n0B0", r"row 2, column 1: rank 1 runs 0B0, but rank 0 already holds stage 0"),
         ("", r"there is no row: write one line per rank, such as 0F0,0B0"),
         (" \n\n", r"there is no row"),
         ("0F0,0B0\n2F0,2B0", r"stage 1 is missing: stages are numbered 0…2 and each needs a rank"),

@@ -1,14 +1,56 @@
-"""What each action costs: measured by `profile`, or declared."""
+"""What each action costs in seconds and in bytes: measured by `profile`, or declared."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
 from fractions import Fraction
 from math import inf
+from typing import Any
 
-from headrace.schedule.actions import BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, FORWARD, RECOMPUTE, Kind
+from headrace.schedule.actions import BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, FORWARD, RECOMPUTE, UPDATE, Kind
 
 Seconds = float
-PerStage = Seconds | Sequence[Seconds]
+Bytes = float
+Number = float
+PerStage = Number | Sequence[Number]
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Bytes that a stage holds: one number for all stages, or a sequence with one number per stage.
+
+                    F begins            I ends          W ends
+        split       ├── activations ──────┤├─ for_weight ─┤
+        whole       ├── activations ──────────────────────┤ B ends
+        recomputed  ├── stage_input ──┤├── activations ───┤ …
+                                 R begins
+
+    Attributes:
+        activations: what one micro-batch keeps for its backward, from the begin of its F (or R) to the end of its
+            I or B.
+        for_weight: what is left of that until the end of its W.
+        stage_input: what one micro-batch that will be recomputed keeps from the begin of its F to that of its R.
+        parameters: parameters, their gradients and optimizer state, all the time, in each replica of the stage.
+
+    Raises:
+        TypeError, ValueError: a number is not one, is negative or not finite.
+    """
+
+    activations: PerStage = 0
+    for_weight: PerStage = 0
+    stage_input: PerStage = 0
+    parameters: PerStage = 0
+
+    def __post_init__(self) -> None:
+        for item in fields(self):
+            _keep(self, item.name, getattr(self, item.name), "bytes")
+
+    def per_stage(self, name: str, stages: int) -> list[Bytes]:
+        """The attribute `name` at each of `stages` stages.
+
+        Raises:
+            ValueError: a sequence has another length.
+        """
+        return spread(name, getattr(self, name), stages, "stages")
 
 
 @dataclass(frozen=True)
@@ -22,6 +64,14 @@ class Costs:
         recompute: R; the same as `forward` if None.
         transfer: seconds for one hop between ranks, while both compute; a sequence has one number for each of
             the S − 1 hops between neighbouring stages. Hops within a rank are free.
+        pair: an overlapped forward and backward, by the forward's stage; the sum of both if None.
+        update: the optimizer's update of a stage: a U, or at the end of a synchronous step.
+        reduce: the reduction of a stage's gradients over its replicas, before it is updated at the end of a step.
+        message: bytes that cross a boundary between neighbouring stages, per micro-batch and direction.
+        bandwidth: bytes per second of a link between two ranks; None if only `transfer` counts.
+        one_at_a_time: whether a link carries one message at a time, so that the next one waits; otherwise messages
+            overlap freely.
+        memory: what stages hold.
 
     Numbers are used as they are: ints and Fractions stay exact through a simulation.
 
@@ -34,20 +84,28 @@ class Costs:
     backward_weight: PerStage = 1
     recompute: PerStage | None = None
     transfer: PerStage = 0
+    pair: PerStage | None = None
+    update: PerStage = 0
+    reduce: PerStage = 0
+    message: PerStage = 0
+    bandwidth: Number | None = None
+    one_at_a_time: bool = False
+    memory: Memory = field(default_factory=Memory)
 
     def __post_init__(self) -> None:
-        for name in ("forward", "backward_input", "backward_weight", "recompute", "transfer"):
-            value = getattr(self, name)
-            if value is None and name == "recompute":
-                continue
-            several = isinstance(value, Sequence) and not isinstance(value, str)
-            for number in value if several else (value,):
-                if not isinstance(number, (int, float, Fraction)):
-                    raise TypeError(f"{name}={value!r} must be a number of seconds, or one number per stage")
-                if not 0 <= number < inf:
-                    raise ValueError(f"{name}={value!r} has a cost that is not finite and 0 or more: {number!r}")
-            if several:
-                object.__setattr__(self, name, tuple(value))
+        for name in ("forward", "backward_input", "backward_weight", "transfer", "update", "reduce"):
+            _keep(self, name, getattr(self, name), "seconds")
+        for name in ("recompute", "pair"):
+            if getattr(self, name) is not None:
+                _keep(self, name, getattr(self, name), "seconds")
+        _keep(self, "message", self.message, "bytes")
+        if self.bandwidth is not None:
+            if not isinstance(self.bandwidth, (int, float, Fraction)):
+                raise TypeError(f"bandwidth={self.bandwidth!r} must be a number of bytes per second")
+            if not 0 < self.bandwidth < inf:
+                raise ValueError(f"bandwidth={self.bandwidth!r} must be finite and more than 0")
+        if not isinstance(self.memory, Memory):
+            raise TypeError(f"memory={self.memory!r} must be a headrace Memory")
 
     def per_stage(self, stages: int) -> dict[Kind, list[Seconds]]:
         """For each kind of action, the seconds at each of `stages` stages.
@@ -55,26 +113,49 @@ class Costs:
         Raises:
             ValueError: a sequence has another length.
         """
-        forward = _spread("forward", self.forward, stages, "stages")
-        inputs = _spread("backward_input", self.backward_input, stages, "stages")
-        weights = _spread("backward_weight", self.backward_weight, stages, "stages")
-        again = forward if self.recompute is None else _spread("recompute", self.recompute, stages, "stages")
+        forward = spread("forward", self.forward, stages, "stages")
+        inputs = spread("backward_input", self.backward_input, stages, "stages")
+        weights = spread("backward_weight", self.backward_weight, stages, "stages")
+        again = forward if self.recompute is None else spread("recompute", self.recompute, stages, "stages")
         return {
             FORWARD: forward,
             BACKWARD: [i + w for i, w in zip(inputs, weights, strict=True)],
             BACKWARD_INPUT: inputs,
             BACKWARD_WEIGHT: weights,
             RECOMPUTE: again,
+            UPDATE: spread("update", self.update, stages, "stages"),
         }
 
     def per_hop(self, stages: int) -> list[Seconds]:
-        """The seconds of each of the `stages` − 1 hops, if its ends are on different ranks."""
-        return _spread("transfer", self.transfer, stages - 1, "hops")
+        """The latency of each of the `stages` − 1 hops, if its ends are on different ranks."""
+        return spread("transfer", self.transfer, stages - 1, "hops")
+
+    def sending(self, stages: int) -> list[Seconds]:
+        """For each of the `stages` − 1 hops, the seconds that a message occupies the link: bytes ÷ bandwidth."""
+        sizes = spread("message", self.message, stages - 1, "hops")
+        return [0 if self.bandwidth is None or not size else size / self.bandwidth for size in sizes]
 
 
-def _spread(name: str, value: PerStage, count: int, of: str) -> list[Seconds]:
+def spread(name: str, value: PerStage, count: int, of: str) -> list[Number]:
+    """One number for each of `count` things, which an error calls `of`.
+
+    Raises:
+        ValueError: `value` is a sequence of another length.
+    """
     if not isinstance(value, Sequence):
         return [value] * count
     if len(value) != count:
         raise ValueError(f"{name} has {len(value)} numbers, but the schedule has {count} {of}")
     return list(value)
+
+
+def _keep(owner: Any, name: str, value: Any, unit: str) -> None:
+    """Check a field of a frozen dataclass; sequences become tuples."""
+    several = isinstance(value, Sequence) and not isinstance(value, str)
+    for number in value if several else (value,):
+        if not isinstance(number, (int, float, Fraction)):
+            raise TypeError(f"{name}={value!r} must be a number of {unit}, or one number per stage")
+        if not 0 <= number < inf:
+            raise ValueError(f"{name}={value!r} has a cost that is not finite and 0 or more: {number!r}")
+    if several:
+        object.__setattr__(owner, name, tuple(value))

@@ -7,6 +7,7 @@ An action is written as PyTorch's pipelining writes it: stage, kind, micro-batch
     2I0   ... only its input-gradient part      (B = I + W)
     2W0   ... only its weight-gradient part
     2R0   stage 2 recomputes the forward of micro-batch 0 from the saved stage input
+    2U0   stage 2 updates its weights with the gradients up to micro-batch 0 (asynchronous schedules only)
 
 Actions are plain tuples of small values, so a schedule of a million of them is still just data.
 """
@@ -14,13 +15,14 @@ Actions are plain tuples of small values, so a schedule of a million of them is 
 import re
 from typing import Final, Literal, NamedTuple, cast
 
-Kind = Literal["F", "B", "I", "W", "R"]
+Kind = Literal["F", "B", "I", "W", "R", "U"]
 
 FORWARD: Final = "F"
 BACKWARD: Final = "B"
 BACKWARD_INPUT: Final = "I"
 BACKWARD_WEIGHT: Final = "W"
 RECOMPUTE: Final = "R"
+UPDATE: Final = "U"
 
 GIVES_INPUT_GRADIENT: Final = (BACKWARD, BACKWARD_INPUT)
 ENDS_BACKWARD: Final = (BACKWARD, BACKWARD_WEIGHT)
@@ -31,9 +33,10 @@ KIND_NAMES: Final[dict[Kind, str]] = {
     "I": "backward (input gradient)",
     "W": "backward (weight gradient)",
     "R": "recompute",
+    "U": "update",
 }
 
-_NOTATION = re.compile(r"(0|[1-9][0-9]*)([FBIWR])(0|[1-9][0-9]*)")
+_NOTATION = re.compile(r"(0|[1-9][0-9]*)([FBIWRU])(0|[1-9][0-9]*)")
 
 
 class Action(NamedTuple):

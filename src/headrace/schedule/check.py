@@ -19,12 +19,14 @@ from headrace.schedule.actions import (
     BACKWARD_WEIGHT,
     ENDS_BACKWARD,
     FORWARD,
+    GIVES_INPUT_GRADIENT,
     Action,
 )
 from headrace.schedule.dependencies import Dependencies
 from headrace.schedule.messages import Channel, channels
 from headrace.schedule.queues import queue_depth
 from headrace.schedule.schedule import Schedule
+from headrace.schedule.versions import check_updates, peak_versions
 
 
 class InvalidSchedule(ValueError):
@@ -49,11 +51,14 @@ class Proof:
             part has not ended. It follows from the order alone, whatever the timing.
         queue_depth: per channel, how many messages can be under way at most, whatever the timing: with queues
             of this depth no send ever waits.
+        weight_versions: per rank, the most versions of one stage's weights that are needed at a time; more than 1
+            only in asynchronous schedules.
     """
 
     schedule: Schedule
     peak_in_flight: tuple[int, ...]
     queue_depth: Mapping[Channel, int]
+    weight_versions: tuple[int, ...]
 
     def __str__(self) -> str:
         s = self.schedule
@@ -68,15 +73,25 @@ def check(schedule: Schedule) -> Proof:
     """Prove that `schedule` may run.
 
     Every (stage, micro-batch) must have one F, then at most one R, then one B or one I and one W, each on the rank
-    that holds the stage; and no order of events may deadlock.
+    that holds the stage for it; pairs must be a forward and a backward that can overlap; updates, if there are any,
+    must use each gradient once and find the weights that a forward is to read; and no order of events may deadlock.
 
     Raises:
         InvalidSchedule: it may not; the message names the action, or the cycle of waits.
     """
     _check_parts(schedule)
-    dependencies = Dependencies(schedule.rows, schedule.stages)
+    _check_pairs(schedule)
+    dependencies = Dependencies(schedule.rows, schedule.stages, schedule.segments, schedule.pairs)
     order = _play(schedule, dependencies)
-    return Proof(schedule, _peak_in_flight(schedule), queue_depth(schedule, order, channels(schedule)))
+    fault = check_updates(schedule)
+    if fault:
+        raise InvalidSchedule(fault)
+    return Proof(
+        schedule,
+        _peak_in_flight(schedule),
+        queue_depth(schedule, order, channels(schedule)),
+        peak_versions(schedule),
+    )
 
 
 def _check_parts(schedule: Schedule) -> None:
@@ -85,6 +100,14 @@ def _check_parts(schedule: Schedule) -> None:
         raise InvalidSchedule(
             f"{schedule.name} has {schedule.ranks} rows, but its placement names {placement.ranks} ranks"
         )
+    lanes = placement.lane_of
+    if len(placement.lanes) > 1 and len(lanes) != m:
+        raise InvalidSchedule(f"{schedule.name} has {m} micro-batches, but its placement has lanes for {len(lanes)}")
+    if m % schedule.segments:
+        raise InvalidSchedule(f"{schedule.name} has {m} segments, which is no multiple of segments={schedule.segments}")
+    split = next((k for k in range(m) if placement.lane(k) != placement.lane(k - k % schedule.segments)), None)
+    if split is not None:
+        raise InvalidSchedule(f"the segments of micro-batch {split // schedule.segments} travel in different lanes")
     kinds: dict[tuple[int, int], str] = {}  # of each (stage, micro-batch)
     for rank, row in enumerate(schedule.rows):
         for action in row:
@@ -94,17 +117,40 @@ def _check_parts(schedule: Schedule) -> None:
                     f"rank {rank} runs {action}, but there are only stages 0…{placement.stages - 1} "
                     f"and micro-batches 0…{m - 1}"
                 )
-            if placement.rank_of[stage] != rank:
+            if placement.rank(stage, k) != rank:
                 raise InvalidSchedule(
-                    f"rank {rank} runs {action}, but rank {placement.rank_of[stage]} holds stage {stage}"
+                    f"rank {rank} runs {action}, but rank {placement.rank(stage, k)} holds stage {stage}"
+                    + (f" for micro-batch {k}" if placement.lane_of else "")
                 )
             has = kinds.get((stage, k), "")
             if kind in has:
                 raise InvalidSchedule(f"rank {rank} runs {action} twice")
             kinds[stage, k] = has + kind
-    for stage, rank in enumerate(placement.rank_of):
+    for stage in range(placement.stages):
         for k in range(m):
-            _check_one(kinds.get((stage, k), ""), rank, stage, k)
+            _check_one(kinds.get((stage, k), ""), placement.rank(stage, k), stage, k)
+
+
+def _check_pairs(schedule: Schedule) -> None:
+    left = set(schedule.pairs)
+    for rank, row in enumerate(schedule.rows):
+        for at, action in enumerate(row):
+            if action not in left:
+                continue
+            left.remove(action)
+            other = row[at + 1] if at + 1 < len(row) else None
+            if (
+                action.kind != FORWARD
+                or other is None
+                or other.kind not in GIVES_INPUT_GRADIENT
+                or other.micro_batch == action.micro_batch
+            ):
+                raise InvalidSchedule(
+                    f"rank {rank} overlaps {action} with {other or 'nothing'}: a pair is a forward, then a backward "
+                    "(B or I) of another micro-batch"
+                )
+    if left:
+        raise InvalidSchedule(f"a pair begins with {min(left)}, which no rank runs")
 
 
 def _check_one(has: str, rank: int, stage: int, k: int) -> None:
@@ -163,13 +209,13 @@ def _refutation(
     schedule: Schedule, dependencies: Dependencies, position: list[int], done: set[Action], rank: int
 ) -> InvalidSchedule:
     """Follow the waits from a stuck rank until one rank comes up again: what lies between is the cycle."""
-    rank_of = schedule.placement.rank_of
+    rank_of = schedule.placement.rank
     path: list[tuple[int, Action, Action]] = []
     while rank not in (earlier for earlier, _, _ in path):
         waits = schedule.rows[rank][position[rank]]
         wanted = next(d for d in dependencies.of(waits) if d not in done)
         path.append((rank, waits, wanted))
-        rank = rank_of[wanted.stage]
+        rank = rank_of(wanted.stage, wanted.micro_batch)
     start = next(i for i, (earlier, _, _) in enumerate(path) if earlier == rank)
     cycle = tuple(path[start:])
     sentences = []

@@ -56,14 +56,14 @@ def wanted_by(action: Action, stages: int) -> Message | None:
 
 def channels(schedule: Schedule) -> dict[Channel, tuple[Outgoing, ...]]:
     """Every channel between two different ranks, with its messages in the order of sending."""
-    rank_of = schedule.placement.rank_of
+    rank_of = schedule.placement.rank
     found: dict[Channel, tuple[Outgoing, ...]] = {}
     for source, row in enumerate(schedule.rows):
         to: dict[int, list[Outgoing]] = {}
         for action in row:
             message = produced_by(action, schedule.stages)
-            if message is not None and rank_of[message.stage] != source:
-                to.setdefault(rank_of[message.stage], []).append(Outgoing(action, message))
+            if message is not None and (destination := rank_of(message.stage, message.micro_batch)) != source:
+                to.setdefault(destination, []).append(Outgoing(action, message))
         for destination, messages in sorted(to.items()):
             found[Channel(source, destination)] = tuple(messages)
     return found

@@ -29,7 +29,7 @@ def queue_depth(
         order: all its actions as (rank, action) in an order in which they can run.
         every: its channels.
     """
-    stages, rank_of = schedule.stages, schedule.placement.rank_of
+    stages, rank_of = schedule.stages, schedule.placement.rank
     # queues[a][b] is the queue of the channel from rank a to rank b.
     queues: list[dict[int, _Queue]] = [{} for _ in schedule.rows]
     for (source, destination), news in _news(every).items():
@@ -39,7 +39,7 @@ def queue_depth(
             wanted = wanted_by(action, stages)
             if wanted is not None:
                 maker = wanted.stage + (1 if wanted.what == "gradient" else -1)
-                queue = queues[rank_of[maker]].get(rank)
+                queue = queues[rank_of(maker, wanted.micro_batch)].get(rank)
                 if queue is not None:
                     queue.taken_at.append(index)
 
@@ -54,9 +54,9 @@ def queue_depth(
                     clock[about] = count
         clock[rank] += 1
         made = produced_by(action, stages)
-        if made is not None and rank_of[made.stage] != rank:
-            queue = queues[rank][rank_of[made.stage]]
-            queue.send(clock[rank_of[made.stage]])
+        if made is not None and (to := rank_of(made.stage, made.micro_batch)) != rank:
+            queue = queues[rank][to]
+            queue.send(clock[to])
             told[made] = [(about, clock[about]) for about in queue.news]
     return {channel: queues[channel.source][channel.destination].depth for channel in every}
 

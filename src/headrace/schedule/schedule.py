@@ -6,7 +6,7 @@ are derived from it (see `messages`), never written in it.
 
 from dataclasses import dataclass, replace
 
-from headrace.schedule.actions import FORWARD, Action
+from headrace.schedule.actions import FORWARD, UPDATE, Action
 from headrace.schedule.grid import as_grid
 from headrace.schedule.placement import Placement
 
@@ -19,7 +19,12 @@ class Schedule:
         name: what people call it, such as "1f1b".
         rows: one tuple of actions per rank.
         placement: which rank holds which stage.
-        micro_batches: how many micro-batches (m) flow through in one step.
+        micro_batches: how many micro-batches (m) flow through in one step. If the sequences are cut as well, each
+            segment counts: an action's number is micro-batch · segments + segment, and m counts these.
+        pairs: the forwards that overlap with a backward, which is the next action of the row: `(0F3;3B1)`.
+        segments: in how many pieces the sequences of a micro-batch are cut (S); 1 if they are whole.
+        delay: of asynchronous schedules, whose rows have U: how many updates behind its own group the weights are
+            that a micro-batch reads on every stage; None if it reads the newest that its stage has.
 
     A Schedule may be wrong – that is what `check` is for. The runtime runs none unchecked.
     """
@@ -28,6 +33,9 @@ class Schedule:
     rows: tuple[tuple[Action, ...], ...]
     placement: Placement
     micro_batches: int
+    pairs: frozenset[Action] = frozenset()
+    segments: int = 1
+    delay: int | None = None
 
     @property
     def ranks(self) -> int:
@@ -44,9 +52,14 @@ class Schedule:
         """How many actions there are on all ranks together."""
         return sum(map(len, self.rows))
 
+    @property
+    def asynchronous(self) -> bool:
+        """Whether stages update their weights within the step, so that it is not the mathematics of one device."""
+        return any(action.kind == UPDATE for row in self.rows for action in row)
+
     def to_text(self) -> str:
         """The grid notation, one line per rank; `parse` reads it back."""
-        return as_grid(self.rows, self.stages)
+        return as_grid(self)
 
     def forward_only(self, micro_batches: int) -> "Schedule":
         """What is left of this schedule when nothing is learned: its forwards of the first `micro_batches`.
@@ -54,4 +67,12 @@ class Schedule:
         The order of what remains is a sub-order of a proven schedule with no wait added, so it is proven too.
         """
         rows = tuple(tuple(a for a in row if a.kind == FORWARD and a.micro_batch < micro_batches) for row in self.rows)
-        return replace(self, name=f"{self.name} (forward only)", rows=rows, micro_batches=micro_batches)
+        return replace(
+            self,
+            name=f"{self.name} (forward only)",
+            rows=rows,
+            placement=replace(self.placement, lane_of=self.placement.lane_of[:micro_batches]),
+            micro_batches=micro_batches,
+            pairs=frozenset(),
+            delay=None,
+        )

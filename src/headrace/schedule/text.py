@@ -6,9 +6,12 @@ One row per rank, comma-separated cells, an empty cell where the rank idles:
     ,1F0,1F1,1B0,1B1,
 
 `Schedule.to_text` writes one column per tick of a clock in which every action takes one tick (see `grid`). Reading
-ignores where the idle cells stand: the order within a row is all there is to a schedule. It also passes over cells
-such as `0REDUCE_GRAD`, with which PyTorch notes when data-parallel replicas reduce their gradients: that is no work of
-the pipeline.
+ignores where the idle cells stand: the order within a row is all there is to a schedule. An overlapped pair is
+`(0F3;3B1)`, also with PyTorch's OVERLAP_F_B behind it. Cells such as `0REDUCE_GRAD` are passed over: with them PyTorch
+notes when data-parallel replicas reduce their gradients, which is no work of the pipeline.
+
+A stage that is on one rank for some micro-batches and on another for others makes a two-way schedule with lanes.
+Lines that begin with # are comments; `# segments=2` and `# delay=1` say what rows cannot (see `Schedule`).
 """
 
 import re
@@ -19,39 +22,86 @@ from headrace.schedule.placement import Placement
 from headrace.schedule.schedule import Schedule
 
 _NO_WORK = re.compile(r"|[0-9]+REDUCE_GRAD")
+_PAIR = re.compile(r"\(([^;()]*);([^;()]*)\)(?:OVERLAP_F_B)?")
+_NOTE = re.compile(r"#\s*(segments|delay)\s*=(.*)")
 
 
 def parse(text: str, name: str = "custom") -> Schedule:
     """Read a grid. Placement and the number of micro-batches follow from its cells. The result is not yet checked.
 
     Raises:
-        ValueError: a cell is malformed (named by row and column, from 1), a stage is missing or is on two ranks.
+        ValueError: a cell is malformed (named by row and column, from 1), a stage is missing, or a stage is on two
+            ranks for one micro-batch.
     """
-    rows = []
-    holder: dict[int, int] = {}
-    for r, line in enumerate(text.rstrip().splitlines()):
-        row = []
+    notes: dict[str, int] = {}
+    rows: list[tuple[Action, ...]] = []
+    pairs: set[Action] = set()
+    holder: dict[tuple[int, int], int] = {}  # of each (stage, micro-batch)
+    for line in text.rstrip().splitlines():
+        if line.lstrip().startswith("#"):
+            notes.update(_note(line))
+            continue
+        r, row = len(rows), []
         for c, cell in enumerate(line.split(",")):
-            if _NO_WORK.fullmatch(cell.strip()):
-                continue
             try:
-                action = Action.parse(cell.strip())
+                actions = _cell(cell.strip())
             except ValueError as error:
                 raise ValueError(f"row {r + 1}, column {c + 1}: {error}") from None
-            if holder.setdefault(action.stage, r) != r:
-                raise InvalidSchedule(
-                    f"row {r + 1}, column {c + 1}: rank {r} runs {action}, but rank {holder[action.stage]} "
-                    f"already holds stage {action.stage}"
-                )
-            row.append(action)
+            for action in actions:
+                if holder.setdefault((action.stage, action.micro_batch), r) != r:
+                    raise InvalidSchedule(
+                        f"row {r + 1}, column {c + 1}: rank {r} runs {action}, but rank "
+                        f"{holder[action.stage, action.micro_batch]} already holds stage {action.stage}"
+                    )
+            if len(actions) > 1:
+                pairs.add(actions[0])
+            row += actions
         if not row:
             raise ValueError(f"row {r + 1} is empty: rank {r} would have nothing to do, so leave it out")
         rows.append(tuple(row))
     if not rows:
         raise ValueError("there is no row: write one line per rank, such as 0F0,0B0")
-    absent = next(stage for stage in range(len(holder) + 1) if stage not in holder)
-    if absent < max(holder):
-        raise ValueError(f"stage {absent} is missing: stages are numbered 0…{max(holder)} and each needs a rank")
-    placement = Placement(tuple(holder[stage] for stage in sorted(holder)))
-    micro_batches = 1 + max(action.micro_batch for row in rows for action in row)
-    return Schedule(name, tuple(rows), placement, micro_batches)
+    micro_batches = 1 + max(k for _, k in holder)
+    return Schedule(name, tuple(rows), _placement(holder, micro_batches), micro_batches, frozenset(pairs), **notes)
+
+
+def _cell(cell: str) -> list[Action]:
+    if _NO_WORK.fullmatch(cell):
+        return []
+    pair = _PAIR.fullmatch(cell)
+    if pair is None:
+        return [Action.parse(cell)]
+    return [Action.parse(part.strip()) for part in pair.groups()]
+
+
+def _note(line: str) -> dict[str, int]:
+    match = _NOTE.fullmatch(line.strip())
+    if match is None:
+        return {}
+    name, value = match[1], match[2].strip()
+    if not value.isdecimal() or (name == "segments" and int(value) < 1):
+        raise ValueError(f"{line.strip()!r}: write a whole number, such as # {name}=1")
+    return {name: int(value)}
+
+
+def _placement(holder: dict[tuple[int, int], int], micro_batches: int) -> Placement:
+    """The fewest lanes that explain which rank holds which stage for which micro-batch, taken in order."""
+    stages = {stage for stage, _ in holder}
+    absent = next(stage for stage in range(len(stages) + 1) if stage not in stages)
+    if absent < max(stages):
+        raise ValueError(f"stage {absent} is missing: stages are numbered 0…{max(stages)} and each needs a rank")
+    of: list[dict[int, int]] = [{} for _ in range(micro_batches)]  # the ranks of each micro-batch's stages
+    for (stage, k), rank in holder.items():
+        of[k][stage] = rank
+    lanes: list[dict[int, int]] = []
+    lane_of = []
+    for ranks in of:
+        fits = (i for i, lane in enumerate(lanes) if all(lane.get(s, rank) == rank for s, rank in ranks.items()))
+        number = next(fits, len(lanes))
+        if number == len(lanes):
+            lanes.append({})
+        lanes[number].update(ranks)
+        lane_of.append(number)
+    anywhere = {stage: rank for lane in reversed(lanes) for stage, rank in lane.items()}
+    full = [tuple(lane.get(stage, anywhere[stage]) for stage in sorted(stages)) for lane in lanes]
+    return Placement(full[0], tuple(full[1:]), tuple(lane_of) if len(full) > 1 else ())
