@@ -45,7 +45,7 @@ class Holding:
                     layer.to(devices[rank])
                 stages[index] = Stage(index, layers, model.first_layer[index], devices[rank], draws)
             self.stages.update(stages)
-            self.executors[rank] = Executor(rank, stages, placement.stages - 1, clock_for(devices[rank]))
+            self.executors[rank] = Executor(rank, stages, clock_for(devices[rank]))
         ordered = sorted(self.stages.items())
         self.layers: dict[str, nn.Module] = {n: layer for _, stage in ordered for n, layer in stage.layers.items()}
 

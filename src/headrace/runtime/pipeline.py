@@ -10,7 +10,6 @@ from torch import Tensor, nn
 from headrace.runtime.batch.feed import Feed, same_rows
 from headrace.runtime.batch.loss import LossFn, loss_tail, metrics_tail
 from headrace.runtime.batch.microbatch import LossWeight, join
-from headrace.runtime.executor import Endpoint, Outcome, Work
 from headrace.runtime.holding import Holding
 from headrace.runtime.model.cut import named_parameters
 from headrace.runtime.model.devices import Devices
@@ -21,6 +20,7 @@ from headrace.runtime.stage.boundary import Value
 from headrace.runtime.stage.randomness import drawing_watched, stream
 from headrace.runtime.transport.choose import choose_transport
 from headrace.runtime.transport.distributed.transport import Links
+from headrace.runtime.work import Endpoint, Outcome, Work
 from headrace.schedule.actions import RECOMPUTE
 from headrace.schedule.schedule import Schedule
 from headrace.timeline import Span, Timeline

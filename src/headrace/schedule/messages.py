@@ -13,9 +13,13 @@ from headrace.schedule.schedule import Schedule
 
 
 class Message(NamedTuple):
-    """What flows into `stage` for `micro_batch`: its input, or the gradient of its output."""
+    """What flows into `stage` for `micro_batch`: its input, or the gradient of its output.
 
-    what: Literal["activation", "gradient"]
+    Between the replicas that a two-way schedule has of a stage, "replica" is what they tell each other at the end of a
+    step; its `micro_batch` is the place of the sender among them.
+    """
+
+    what: Literal["activation", "gradient", "replica"]
     stage: int
     micro_batch: int
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any, Protocol, TypeVar
 
-from headrace.runtime.executor import Endpoint
+from headrace.runtime.work import Endpoint
 
 T = TypeVar("T")
 

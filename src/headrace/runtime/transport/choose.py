@@ -22,7 +22,7 @@ def choose_transport(prepare: Callable[[], Prepared], links: Links) -> tuple[Tra
         if links not in get_args(Links):
             raise ValueError(f"links={links!r} must be one of {', '.join(get_args(Links))}")
         prepared = prepare()
-        return LocalTransport(prepared.devices, prepared.rank_of), prepared
+        return LocalTransport(prepared.devices), prepared
     kept: list[Prepared] = []  # not in the transport, which would keep the layers of all ranks alive
 
     def prepare_once() -> Prepared:

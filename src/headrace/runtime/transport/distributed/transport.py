@@ -11,16 +11,15 @@ Each pipeline has groups, sockets and an alarm of its own, so that several can l
 
 import os
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from datetime import timedelta
-from itertools import pairwise
+from itertools import combinations, pairwise
 from typing import Any, Final, Literal, Protocol, TypeVar, cast
 
 import torch
 import torch.distributed as dist
 
-from headrace.runtime.executor import Endpoint
 from headrace.runtime.failure import PipelineFailure
 from headrace.runtime.prepare import Prepared
 from headrace.runtime.process.processes import initialise
@@ -31,7 +30,9 @@ from headrace.runtime.transport.distributed.process_group import ProcessGroupLin
 from headrace.runtime.transport.distributed.same_host import connect, host_identity
 from headrace.runtime.transport.distributed.shared_memory import SharedMemoryLink
 from headrace.runtime.transport.distributed.wire import Packed, pack
+from headrace.runtime.work import Endpoint
 from headrace.schedule.messages import Message
+from headrace.schedule.placement import Placement
 
 T = TypeVar("T")
 Links = Literal["auto", "shared_memory", "process_group"]
@@ -73,8 +74,7 @@ class DistributedTransport:
         self._end = weakref.finalize(self, _close, os.getpid(), self._links, self._alarm, self._inbox, self._groups)
         try:
             prepared = self._all_manage(lambda: _checked(prepare, links, processes))
-            self._rank_of = prepared.rank_of
-            self._connect(prepared.devices, links)
+            self._connect(prepared, links)
         except BaseException:
             self.close()
             raise
@@ -86,7 +86,7 @@ class DistributedTransport:
             PipelineFailure: a rank failed, here or elsewhere.
         """
         self._round += 1
-        endpoint = _DistributedEndpoint(self._rank, self._round, self._rank_of, self._links, self._inbox)
+        endpoint = _DistributedEndpoint(self._rank, self._round, self._links, self._inbox)
 
         def work() -> T:
             result = task(self._rank, endpoint)
@@ -178,10 +178,10 @@ class DistributedTransport:
             raise next(filter(None, heard))
         return cast("T", result)
 
-    def _connect(self, devices: Sequence[torch.device], links: Links) -> None:
-        self.agree(ranks=len(devices), placement=tuple(self._rank_of), links=links)
-        hops = [(a, b) for a, b in pairwise(self._rank_of) if a != b]
-        pairs = sorted({*hops, *((b, a) for a, b in hops)})
+    def _connect(self, prepared: Prepared, links: Links) -> None:
+        devices, placement = prepared.devices, prepared.schedule.placement
+        self.agree(ranks=len(devices), placement=placement, links=links)
+        pairs = sorted(_who_meets(placement))
         # each process knows best where its own rank computes
         whereabouts = self.gather((devices[self._rank], host_identity()))
         on_cpu = [device.type == "cpu" for device, _ in whereabouts]
@@ -218,6 +218,14 @@ class DistributedTransport:
         if ranks is None or self._rank in ranks:
             self._groups.append(group)
         return group
+
+
+def _who_meets(placement: Placement) -> set[tuple[int, int]]:
+    """The pairs of ranks that exchange messages, both ways: neighbours in a lane, and holders of the same stage."""
+    hops = {hop for lane in placement.lanes for hop in pairwise(lane)}
+    for stage in range(placement.stages):
+        hops.update(combinations(placement.replicas_of(stage), 2))
+    return {pair for a, b in hops if a != b for pair in ((a, b), (b, a))}
 
 
 def _from_first(value: T) -> T:
@@ -263,24 +271,19 @@ def _close(creator: int, links: dict[int, _Link], alarm: Alarm, inbox: Inbox, gr
 
 
 class _DistributedEndpoint:
-    def __init__(
-        self, rank: int, round_number: int, rank_of: Sequence[int], links: dict[int, _Link], inbox: Inbox
-    ) -> None:
+    def __init__(self, rank: int, round_number: int, links: dict[int, _Link], inbox: Inbox) -> None:
         self._rank = rank
         self._round = round_number
-        self._rank_of = rank_of
         self._links = links
         self._inbox = inbox
 
-    def send(self, message: Message, payload: Any) -> None:
-        to = self._rank_of[message.stage]
+    def send(self, to: int, message: Message, payload: Any) -> None:
         if to == self._rank:
             self._inbox.keep((self._round, message), payload)
         else:
             self._links[to].send(pack(self._round, message, payload))
 
-    def receive(self, message: Message) -> Any:
-        source = self._rank_of[message.stage + (-1 if message.what == "activation" else 1)]
+    def receive(self, source: int, message: Message) -> Any:
         return self._inbox.receive((self._round, message), source)
 
 

@@ -13,12 +13,12 @@ from typing import Any, TypeVar
 
 import torch
 
-from headrace.runtime.executor import Endpoint
 from headrace.runtime.failure import Stopped
 from headrace.runtime.process.context import CallerContext
 from headrace.runtime.transport.local.carrier import Carrier
 from headrace.runtime.transport.local.mailbox import Mailbox
 from headrace.runtime.transport.local.threads import RankThread, start_threads
+from headrace.runtime.work import Endpoint
 from headrace.schedule.messages import Message
 
 T = TypeVar("T")
@@ -29,13 +29,11 @@ class LocalTransport:
 
     Args:
         devices: where each rank computes.
-        rank_of: which rank holds which stage.
     """
 
-    def __init__(self, devices: Sequence[torch.device], rank_of: Sequence[int]) -> None:
+    def __init__(self, devices: Sequence[torch.device]) -> None:
         self.held_ranks = tuple(range(len(devices)))
         self._devices = list(devices)
-        self._rank_of = rank_of
         self._process = os.getpid()
         self._carrier = Carrier(devices)
         self._threads = start_threads([f"headrace rank {rank}" for rank in self.held_ranks])
@@ -58,7 +56,7 @@ class LocalTransport:
         done: SimpleQueue[tuple[int, Any, BaseException | None]] = SimpleQueue()
 
         def job(rank: int) -> None:
-            endpoint = _LocalEndpoint(rank, boxes, self._rank_of, self._carrier)
+            endpoint = _LocalEndpoint(rank, boxes, self._carrier)
             try:
                 with self._carrier.computing_on(rank):
                     result = context.run(lambda: task(rank, endpoint))
@@ -126,18 +124,16 @@ def _collect(
 
 
 class _LocalEndpoint:
-    def __init__(self, rank: int, boxes: list[Mailbox], rank_of: Sequence[int], carrier: Carrier) -> None:
+    def __init__(self, rank: int, boxes: list[Mailbox], carrier: Carrier) -> None:
         self._rank = rank
         self._boxes = boxes
-        self._rank_of = rank_of
         self._carrier = carrier
 
-    def send(self, message: Message, payload: Any) -> None:
+    def send(self, to: int, message: Message, payload: Any) -> None:
         self._boxes[self._rank].raise_if_stopped()
-        to = self._rank_of[message.stage]
         self._boxes[to].put(message, self._carrier.load(payload, self._rank, to))
 
-    def receive(self, message: Message) -> Any:
+    def receive(self, source: int, message: Message) -> Any:  # noqa: ARG002 - a mailbox takes from everybody
         return self._carrier.unload(self._boxes[self._rank].get(message), self._rank)
 
 

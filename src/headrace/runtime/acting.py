@@ -1,0 +1,101 @@
+"""One step of one rank: what each of its actions receives, does and sends."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from headrace.runtime.batch.feed import same_batch, same_rows
+from headrace.runtime.stage.boundary import Parcel, Value
+from headrace.runtime.stage.stage import Stage
+from headrace.runtime.work import Endpoint, Work
+from headrace.schedule.actions import BACKWARD, FORWARD, RECOMPUTE, Action
+from headrace.schedule.messages import Message
+from headrace.schedule.schedule import Schedule
+
+
+class Acting:
+    """A rank at work on its row of `schedule`.
+
+    Attributes:
+        results: what the last stage made, by micro-batch, as far as this rank holds it.
+    """
+
+    def __init__(
+        self, rank: int, stages: Mapping[int, Stage], schedule: Schedule, endpoint: Endpoint, work: Work
+    ) -> None:
+        self.results: dict[int, Value] = {}
+        self._stages = stages
+        self._last = schedule.stages - 1
+        self._holder = schedule.placement.rank
+        self._endpoint = endpoint
+        self._work = work
+        self._recomputed = {(stage, k) for stage, kind, k in schedule.rows[rank] if kind == RECOMPUTE}
+        # Whether a gradient must flow into and out of (stage, micro-batch) is known from its forward, at both ends
+        # of the boundary alike: where it need not, no message is sent.
+        self._gradient_comes: dict[tuple[int, int], bool] = {}
+        self._gradient_wanted: dict[tuple[int, int], bool] = {}
+
+    def receive(self, action: Action) -> Any:
+        """What `action` needs from elsewhere: a parcel, gradients, or nothing."""
+        stage, kind, k = action
+        if kind == FORWARD:
+            if stage == 0:
+                return self._work.inputs[k]
+            return self._endpoint.receive(self._holder(stage - 1, k), Message("activation", stage, k))
+        if kind == BACKWARD:
+            if stage == self._last:
+                return (
+                    torch.tensor(self._work.weights[k], dtype=self.results[k].dtype, device=self.results[k].device),
+                )
+            if self._gradient_comes[stage, k]:
+                return self._endpoint.receive(self._holder(stage + 1, k), Message("gradient", stage, k))
+        return ()
+
+    def perform(self, action: Action, received: Any) -> Any:
+        """Let the stage do `action`; what it made."""
+        index, kind, k = action
+        stage = self._stages[index]
+        if kind == FORWARD:
+            return self._forward(stage, k, received)
+        if kind == RECOMPUTE:
+            return stage.recompute(k)
+        if kind == BACKWARD:
+            return stage.backward(k, received)
+        raise NotImplementedError(f"{action}: the runtime does not split a backward into I and W yet; use B")
+
+    def send(self, action: Action, made: Any) -> None:
+        """Hand on what `action` made to the rank that needs it."""
+        stage, kind, k = action
+        if kind == FORWARD:
+            if stage == self._last:
+                self.results[k] = made.value
+            else:
+                self._gradient_comes[stage, k] = made.wants_gradient
+                self._endpoint.send(self._holder(stage + 1, k), Message("activation", stage + 1, k), made)
+        elif kind == BACKWARD and stage > 0 and self._gradient_wanted[stage, k]:
+            self._endpoint.send(self._holder(stage - 1, k), Message("gradient", stage - 1, k), made)
+
+    def _forward(self, stage: Stage, k: int, received: Parcel) -> Parcel:
+        work = self._work
+        tail = work.tails[k] if stage.index == self._last else None
+        recompute = (stage.index, k) in self._recomputed
+        self._gradient_wanted[stage.index, k] = received.wants_gradient
+        if tail is not None:
+            if received.rows and work.rows:
+                same_rows({"x": received.rows, "y": work.rows})
+            if received.batch and work.batch:
+                same_batch(received.batch, work.batch)
+        made = stage.forward(k, received, seed=work.seed, tail=tail, recompute=recompute)
+        if tail is not None and work.weights and torch.is_grad_enabled() and work.weights[k]:
+            _refuse_without_graph(made)
+        return replace(made, rows=received.rows, batch=received.batch)
+
+
+def _refuse_without_graph(loss: Parcel) -> None:
+    if not loss.wants_gradient:
+        raise ValueError(
+            "the loss depends on no parameter that requires grad, so nothing would be trained: loss_fn detaches it, or "
+            "all layers are frozen"
+        )

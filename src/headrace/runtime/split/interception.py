@@ -1,0 +1,110 @@
+"""While a stage's forward runs, products with weights are caught on their way to PyTorch.
+
+    layer(x) ──▶ F.linear(x, w, b) ──▶ caught? ──▶ as an Operation, whose gradients can be asked for one by one
+                 F.gelu(x)         ──▶ not      ──▶ as ever
+
+Users' modules stay as they are. What is not caught is differentiated as a whole in I, which is right, if not as lazy:
+operations without heavy weights (norms, scales), and products where cutting them out could change anything.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from types import FunctionType
+from typing import Any, Final
+
+import torch
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+
+from headrace.runtime.split.ancestry import leaves_of_weight
+from headrace.runtime.split.halves import Halves
+from headrace.runtime.split.operation import Operation
+
+F: Final = nn.functional
+
+PRODUCTS: Final = frozenset(
+    {
+        F.linear, F.bilinear, F.embedding, F.embedding_bag,
+        torch.conv1d, torch.conv2d, torch.conv3d,
+        torch.conv_transpose1d, torch.conv_transpose2d, torch.conv_transpose3d,
+        torch.matmul, Tensor.matmul, Tensor.__matmul__, Tensor.__rmatmul__, torch.linalg.matmul,
+        torch.mm, Tensor.mm, torch.bmm, Tensor.bmm, torch.mv, Tensor.mv,
+        torch.addmm, Tensor.addmm, torch.baddbmm, Tensor.baddbmm, torch.einsum,
+    }
+)  # fmt: skip
+
+OPENED: Final = frozenset({F.multi_head_attention_forward})
+"""Functions of torch that are caught as a whole, but have products inside."""
+
+
+class Interception(TorchFunctionMode):
+    """Makes operations of the products in a forward of one micro-batch."""
+
+    def __init__(self, halves: Halves) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._halves = halves
+        self._open: set[Any] = set()
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if func in PRODUCTS and not types and _can_split():
+            result = self._split(func, args, kwargs)
+            if result is not None:
+                return result
+        elif func in OPENED and func not in self._open:
+            with self._opening(func), self:
+                return _unguarded(func)(*args, **kwargs)
+        return func(*args, **kwargs)
+
+    @contextmanager
+    def _opening(self, func: Any) -> Iterator[None]:
+        self._open.add(func)
+        try:
+            yield
+        finally:
+            self._open.discard(func)
+
+    def _split(self, func: Callable[..., Tensor], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Tensor | None:
+        """The result of an operation; None if it had better run as ever."""
+        operands = [a for a in (*args, *kwargs.values()) if isinstance(a, Tensor) and a.requires_grad]
+        leaves = [leaves_of_weight(t) for t in operands]
+        if not any(leaves) or "out" in kwargs or len({id(t) for t in operands}) < len(operands):
+            return None
+        own = {
+            id(t): t if of is not None else _beginning(t) for t, of in zip(operands, leaves, strict=True)
+        }
+        result = func(
+            *(own.get(id(a), a) for a in args),
+            **{name: own.get(id(a), a) for name, a in kwargs.items()},
+        )
+        operation = Operation(self._halves, list(own.values()), leaves, result)
+        return operation.join(self._halves.anchor, operands)
+
+
+def _beginning(activation: Tensor) -> Tensor:
+    """The same memory as the start of a graph."""
+    return activation.detach().requires_grad_()
+
+
+def _can_split() -> bool:
+    """Whether nothing is under way that needs to see the product as it is.
+
+    Without gradients there is nothing to split. Hooks for saved tensors (torch.utils.checkpoint) may compute what was
+    saved when the graph asks for it, and two halves would ask twice. Transforms of torch.func, forward-mode
+    differentiation and compilation have their own idea of a graph.
+    """
+    return (
+        torch.is_grad_enabled()
+        and torch._C._autograd._top_saved_tensors_default_hooks(False) is None
+        and torch._C._functorch.peek_interpreter_stack() is None
+        and torch.autograd.forward_ad._current_level < 0
+        and not torch.compiler.is_compiling()
+    )
+
+
+def _unguarded(func: Any) -> Any:
+    """A function of torch.nn.functional that does not hand itself over to a mode, so what it calls is caught."""
+    seen = {**func.__globals__, "has_torch_function": lambda _: False}
+    opened = FunctionType(func.__code__, seen, func.__name__, func.__defaults__, func.__closure__)
+    opened.__kwdefaults__ = func.__kwdefaults__
+    return opened

@@ -1,0 +1,49 @@
+"""What a rank is given for one step, and what it leaves."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from headrace.runtime.stage.boundary import Parcel, Value
+from headrace.schedule.messages import Message
+from headrace.timeline import Span
+
+
+class Endpoint(Protocol):
+    """One rank's end of a transport, for one step. Payloads are parcels (activations) and gradients."""
+
+    def send(self, to: int, message: Message, payload: Any) -> None:
+        """Hand a message on to rank `to`, this one included; never waits for the receiver."""
+
+    def receive(self, source: int, message: Message) -> Any:
+        """Wait for a message of rank `source`; raises Stopped if another rank failed."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a rank needs beyond its messages in one step. Sequences have one entry per micro-batch.
+
+    Attributes:
+        inputs: what enters the first stage; None where another process holds that for a micro-batch.
+        tails: what turns the model's output into the result that is kept: when training, its loss; None where
+            another process holds the last stage for a micro-batch.
+        weights: when training, what the gradient of each loss is multiplied with; 0 where `tails` is None.
+        rows: where a last stage is held, how many the targets have; 0 if that need not be those of the input.
+        batch: where a last stage is held, the fingerprint of the input that was given there; 0 if none was.
+        seed: of the step's random numbers.
+    """
+
+    inputs: Sequence[Parcel | None] = ()
+    tails: Sequence[Callable[[Value], Any] | None] = ()
+    weights: Sequence[float] = ()
+    rows: int = 0
+    batch: int = 0
+    seed: int = 0
+
+
+@dataclass
+class Outcome:
+    """What a step left on a rank: the spans, and where it holds the last stage the results by micro-batch."""
+
+    spans: list[Span] = field(default_factory=list)
+    results: dict[int, Value] = field(default_factory=dict)
