@@ -8,7 +8,9 @@ from torch import Tensor, nn
 
 from headrace.runtime.executor import Executor
 from headrace.runtime.model.cut import CutModel, named_buffers, named_parameters
+from headrace.runtime.model.replica import Replica
 from headrace.runtime.process.clock import clock_for
+from headrace.runtime.stage.lanes import LaneSum
 from headrace.runtime.stage.randomness import Draws, OwnGenerators, SharedGenerators
 from headrace.runtime.stage.stage import Stage
 from headrace.schedule.placement import Placement
@@ -31,6 +33,7 @@ class Holding:
         self.stages: dict[int, Stage] = {}
         self.executors: dict[int, Executor] = {}
         self.shared_draws: list[SharedGenerators] = []
+        self._replicas: list[Replica] = []
         for rank in ranks:
             draws: Draws
             if len(ranks) == 1:
@@ -38,16 +41,38 @@ class Holding:
             else:
                 draws = shared = SharedGenerators(devices[rank])
                 self.shared_draws.append(shared)
-            stages = {}
+            stages, sums = {}, []
             for index in placement.stages_of(rank):
-                layers = model.stage_layers[index]
-                for layer in layers.values():
-                    layer.to(devices[rank])
+                holders = placement.replicas_of(index)
+                here = [holder for holder in holders if holder in ranks]
+                layers = self._layers(model.stage_layers[index], devices[rank], follows=rank != here[0])
                 stages[index] = Stage(index, layers, model.first_layer[index], devices[rank], draws)
-            self.stages.update(stages)
-            self.executors[rank] = Executor(rank, stages, clock_for(devices[rank]))
+                if rank == here[0]:
+                    self.stages[index] = stages[index]
+                if len(holders) > 1:
+                    sums.append(LaneSum(index, layers, holders, rank, here[:1] if len(here) > 1 else holders))
+            self.executors[rank] = Executor(rank, stages, clock_for(devices[rank]), sums)
         ordered = sorted(self.stages.items())
         self.layers: dict[str, nn.Module] = {n: layer for _, stage in ordered for n, layer in stage.layers.items()}
+
+    def _layers(self, layers: dict[str, nn.Module], device: torch.device, *, follows: bool) -> dict[str, nn.Module]:
+        """The layers of a stage on `device`: the user's own, or a replica that follows them."""
+        if follows:
+            self._replicas.append(Replica(layers, device))
+            return self._replicas[-1].layers
+        for layer in layers.values():
+            layer.to(device)
+        return layers
+
+    def follow(self) -> None:
+        """Have the replicas of stages do as the stages themselves; called before each step."""
+        for replica in self._replicas:
+            replica.follow()
+
+    @property
+    def modules(self) -> list[nn.Module]:
+        """The layers of all stages, replicas included."""
+        return [*self.layers.values(), *(layer for replica in self._replicas for layer in replica.layers.values())]
 
     def named_parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
         """Each parameter once, in model order."""

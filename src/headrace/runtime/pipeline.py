@@ -52,6 +52,8 @@ class Pipeline:
         input_split, target_split: the dim along which tensors of x and y are cut into micro-batches; "replicate" for
             tensors that every micro-batch gets whole; or a nest of these, shaped like x or y or their beginning.
         output_split: the same for the output of `predict`: where its tensors are joined; "replicate" takes the first.
+        sequence_dim: where the tokens of a sequence are in tensors of x, y and the output: schedules with segments
+            cut there.
         links: how processes reach each other, see `headrace.runtime.transport.distributed.transport`.
 
     Raises:
@@ -74,6 +76,7 @@ class Pipeline:
         input_split: Any = 0,
         target_split: Any = 0,
         output_split: Any = 0,
+        sequence_dim: int = 1,
         links: Links = "auto",
     ) -> None:
         self.steps = 0
@@ -99,17 +102,19 @@ class Pipeline:
         placement = self.schedule.placement
         held = self._transport.held_ranks
         self._holding = Holding(prepared.model, placement, held, dict(enumerate(prepared.devices)))
-        first, last = placement.rank_of[0], placement.rank_of[-1]
         self._feed = Feed(
-            first=prepared.devices[first] if first in held else None,
-            last=prepared.devices[last] if last in held else None,
+            placement=placement,
+            devices={rank: prepared.devices[rank] for rank in held},
             input_split=input_split,
             target_split=target_split,
             loss_weight=loss_weight,
+            segments=self.schedule.segments,
+            sequence_dim=sequence_dim,
         )
+        if len(placement.lanes) > 1:
+            self._transport.run(lambda rank, endpoint: self._holding.executors[rank].align(endpoint))
         self._loss_fn = loss_fn
         self._output_split = output_split
-        self._last_rank = last
         self._recomputes = any(action.kind == RECOMPUTE for row in self.schedule.rows for action in row)
         self._spans: list[Span] = []
         self._told = False
@@ -142,7 +147,7 @@ class Pipeline:
         try:
             with drawing_watched(self._holding.shared_draws, self._recomputes):
                 outcomes = self._perform(self.schedule, work)
-            losses = [{"loss": loss} for loss in self._results(outcomes)]
+            losses = {k: {"loss": loss} for k, loss in _results(outcomes).items()}
             loss = self._share_means(losses, work.weights)["loss"]
         except BaseException as error:
             for parameter in fresh:
@@ -201,7 +206,7 @@ class Pipeline:
             return Work(self._feed.inputs(x, m), tails, shares, batch=self._feed.batch(x), seed=self._seed(_EVALUATION))
 
         outcomes, done = self._forward_only(lambda: self._feed.rows(x, y), work)
-        return self._share_means(self._results(outcomes), done.weights)
+        return self._share_means(_results(outcomes), done.weights)
 
     def predict(self, x: Value = None) -> Value:
         """The model's output for x in evaluation mode, without gradients: the same in every process.
@@ -213,13 +218,12 @@ class Pipeline:
         """
 
         def work(m: int) -> Work:
-            keep = [_as_it_is] * m if self._feed.last is not None else []
+            keep = [_as_it_is] * m if self._feed.holds_last else []
             return Work(self._feed.inputs(x, m), keep, seed=self._seed(_EVALUATION))
 
         outcomes, _ = self._forward_only(lambda: self._feed.rows(x, None, target=False), work)
-        results = self._results(outcomes)
-        joined = self._transport.guarded(lambda: join(results, self._output_split) if results else None)
-        return self._transport.share(joined, self._last_rank)
+        everywhere = self._everywhere(_results(outcomes))
+        return self._transport.guarded(lambda: self._joined(everywhere))
 
     # -- what it holds -----------------------------------------------------------------------------------------------
 
@@ -297,6 +301,7 @@ class Pipeline:
 
     def _perform(self, schedule: Schedule, work: Work) -> dict[int, Outcome]:
         executors = self._holding.executors
+        self._holding.follow()
 
         def task(rank: int, endpoint: Endpoint) -> Outcome:
             return executors[rank].perform(schedule, endpoint, work)
@@ -313,24 +318,47 @@ class Pipeline:
         same_rows(everywhere)
         if everywhere["x"] == 0:
             raise ValueError("x has 0 rows: there is nothing to evaluate")
-        m = min(self.schedule.micro_batches, everywhere["x"])
+        segments = self.schedule.segments
+        m = min(self.schedule.micro_batches // segments, everywhere["x"]) * segments
         prepared = self._transport.guarded(lambda: work(m))
-        with evaluating(self._holding.layers.values()), torch.no_grad():
+        with evaluating(self._holding.modules), torch.no_grad():
             return self._perform(self.schedule.forward_only(m), prepared), prepared
 
-    def _results(self, outcomes: Mapping[int, Outcome]) -> list[Any]:
-        """What the last stage left, by micro-batch; nothing if another process holds it."""
-        last = outcomes.get(self._last_rank)
-        return [] if last is None else [result for _, result in sorted(last.results.items())]
+    def _joined(self, results: Mapping[int, Value]) -> Value:
+        """The outputs of all micro-batches as one, segments first."""
+        segments = self.schedule.segments
+        in_order = [results[k] for k in sorted(results)]
+        if segments > 1:
+            pieces = range(0, len(in_order), segments)
+            in_order = [join(in_order[i : i + segments], self._feed.sequence_dim) for i in pieces]
+        return join(in_order, self._output_split)
 
-    def _share_means(self, results: Sequence[Mapping[str, Tensor]], shares: Sequence[float]) -> dict[str, Tensor]:
-        """The weighted sums of the last stage's results, in every process."""
-        means = {}
-        for name in results[0] if results else ():
-            stacked = torch.stack([result[name].detach() for result in results])
-            means[name] = (stacked * torch.tensor(shares, dtype=stacked.dtype, device=stacked.device)).sum()
-        shared: dict[str, Tensor] = self._transport.share(means, self._last_rank)
-        return shared
+    def _everywhere(self, results: Mapping[int, Any]) -> Mapping[int, Any]:
+        """The results of all last stages, in every process; where all of them are, as they are."""
+        merged = {k: result for part in self._transport.gather(results) for k, result in part.items()}
+        return results if len(results) == len(merged) else merged
+
+    def _share_means(self, results: Mapping[int, Mapping[str, Tensor]], shares: Sequence[float]) -> dict[str, Tensor]:
+        """The weighted sums of the last stages' results, in every process."""
+        terms: dict[str, Tensor] = {}
+        order = sorted(results)
+        for name in results[order[0]] if results else ():
+            stacked = torch.stack([results[k][name].detach() for k in order])
+            weights = torch.tensor([shares[k] for k in order], dtype=stacked.dtype, device=stacked.device)
+            terms[name] = stacked * weights
+        if len(self._transport.held_ranks) == self.schedule.ranks:
+            return {name: term.sum() for name, term in terms.items()}
+        # all sum up on the CPU: so it is the same number everywhere
+        parts = self._transport.gather((order, {name: term.cpu() for name, term in terms.items()}))
+        holders = [part for part in parts if part[0]]
+        merged = torch.tensor([k for whose, _ in holders for k in whose]).argsort()
+        sums = {name: torch.cat([part[name] for _, part in holders])[merged].sum() for name in holders[0][1]}
+        return {name: total.to(terms[name].device) if name in terms else total for name, total in sums.items()}
+
+
+def _results(outcomes: Mapping[int, Outcome]) -> dict[int, Any]:
+    """What the last stages that are held here left, by micro-batch."""
+    return {k: result for _, outcome in sorted(outcomes.items()) for k, result in outcome.results.items()}
 
 
 def _as_it_is(output: Value) -> Value:
