@@ -8,8 +8,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 from headrace import schedule
-from headrace.costs import Costs
+from headrace.costs import Costs, Memory
 from headrace.partition import partition
+from headrace.search import Bytes, InFlight, search
 from headrace.simulate import simulate
 from headrace.timeline import Timeline
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from headrace.profiling import measured_cut, profile
     from headrace.runtime.failure import PipelineFailure
     from headrace.runtime.pipeline import Pipeline
+    from headrace.runtime.stage import carry
     from headrace.train.verify import verify
 
     __version__: str
@@ -24,21 +26,27 @@ if TYPE_CHECKING:
 _LAZY: Final = {
     "Pipeline": "headrace.runtime.pipeline",
     "PipelineFailure": "headrace.runtime.failure",
+    "carry": "headrace.runtime.stage.carry",
     "measured_cut": "headrace.profiling",
     "profile": "headrace.profiling",
     "verify": "headrace.train.verify",
 }
 
 __all__ = [
+    "Bytes",
     "Costs",
+    "InFlight",
+    "Memory",
     "Pipeline",
     "PipelineFailure",
     "Timeline",
     "__version__",
+    "carry",
     "measured_cut",
     "partition",
     "profile",
     "schedule",
+    "search",
     "simulate",
     "verify",
 ]
@@ -50,7 +58,8 @@ def __getattr__(name: str) -> Any:
 
         value: Any = version("headrace")
     elif name in _LAZY:
-        value = getattr(import_module(_LAZY[name]), name)
+        module = import_module(_LAZY[name])
+        value = module if name == "carry" else getattr(module, name)
     else:
         raise AttributeError(f"module 'headrace' has no attribute {name!r}")
     globals()[name] = value

@@ -30,6 +30,8 @@ class Memory:
         for_weight: what is left of that until the end of its W.
         stage_input: what one micro-batch that will be recomputed keeps from the begin of its F to that of its R.
         parameters: parameters, their gradients and optimizer state, all the time, in each replica of the stage.
+        version: one more copy of the weights, which asynchronous schedules put aside at an update (from its begin)
+            until the last action that reads it has ended.
 
     Raises:
         TypeError, ValueError: a number is not one, is negative or not finite.
@@ -39,6 +41,7 @@ class Memory:
     for_weight: PerStage = 0
     stage_input: PerStage = 0
     parameters: PerStage = 0
+    version: PerStage = 0
 
     def __post_init__(self) -> None:
         for item in fields(self):
@@ -133,7 +136,7 @@ class Costs:
     def sending(self, stages: int) -> list[Seconds]:
         """For each of the `stages` − 1 hops, the seconds that a message occupies the link: bytes ÷ bandwidth."""
         sizes = spread("message", self.message, stages - 1, "hops")
-        return [0 if self.bandwidth is None or not size else size / self.bandwidth for size in sizes]
+        return [0 if self.bandwidth is None or not size else _ratio(size, self.bandwidth) for size in sizes]
 
 
 def spread(name: str, value: PerStage, count: int, of: str) -> list[Number]:
@@ -147,6 +150,12 @@ def spread(name: str, value: PerStage, count: int, of: str) -> list[Number]:
     if len(value) != count:
         raise ValueError(f"{name} has {len(value)} numbers, but the schedule has {count} {of}")
     return list(value)
+
+
+def _ratio(a: Any, b: Any) -> Any:
+    """a ÷ b; exact, where both are."""
+    exact = isinstance(a, (int, Fraction)) and isinstance(b, (int, Fraction))
+    return Fraction(a, b) if exact else a / b
 
 
 def _keep(owner: Any, name: str, value: Any, unit: str) -> None:

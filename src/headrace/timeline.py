@@ -4,7 +4,7 @@ Charts, metrics and comparisons read only this, so "predicted against measured" 
 """
 
 from collections import defaultdict
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 from operator import itemgetter
 from typing import Any, NamedTuple
@@ -21,30 +21,74 @@ class Span(NamedTuple):
     end: float
 
 
-@dataclass(frozen=True)
+class Track(NamedTuple):
+    """What one rank did, as columns: a span is the same place in all three."""
+
+    actions: Sequence[Action]
+    starts: Sequence[float]
+    ends: Sequence[float]
+
+
 class Timeline:
     """The spans of one step.
 
-    Attributes:
+    It can be read as spans or as one track per rank; whichever was not given is made when it is first read, as a
+    million spans cost more than all that is computed from them.
+
+    Args:
         ranks: how many ranks there are, those without a span included.
-        spans: rank by rank, each rank's in the order in which it ran them.
+        spans: each rank's in the order in which it ran them.
+
+    Attributes:
+        ranks: as given.
+        spans: as given; of a timeline made from tracks, rank by rank.
+        tracks: one per rank.
     """
 
-    ranks: int
-    spans: tuple[Span, ...]
+    def __init__(self, ranks: int, spans: Iterable[Span] = ()) -> None:
+        self.ranks = ranks
+        self.__dict__["spans"] = tuple(spans)
+
+    @classmethod
+    def from_tracks(cls, tracks: Iterable[Track]) -> "Timeline":
+        """The timeline of ranks that did `tracks`."""
+        timeline = cls.__new__(cls)
+        timeline.__dict__["tracks"] = tuple(tracks)
+        timeline.ranks = len(timeline.tracks)
+        return timeline
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Timeline) and (self.ranks, self.spans) == (other.ranks, other.spans)
+
+    def __hash__(self) -> int:
+        return hash((self.ranks, self.spans))
+
+    def __repr__(self) -> str:
+        return f"Timeline(ranks={self.ranks}, spans={self.spans!r})"
+
+    @cached_property
+    def spans(self) -> tuple[Span, ...]:
+        return tuple(Span(rank, *span) for rank, track in enumerate(self.tracks) for span in zip(*track, strict=True))
+
+    @cached_property
+    def tracks(self) -> tuple[Track, ...]:
+        columns: list[tuple[list[Action], list[float], list[float]]] = [([], [], []) for _ in range(self.ranks)]
+        for rank, action, start, end in self.spans:
+            actions, starts, ends = columns[rank]
+            actions.append(action)
+            starts.append(start)
+            ends.append(end)
+        return tuple(Track(*of_rank) for of_rank in columns)
 
     @cached_property
     def makespan(self) -> float:
         """Seconds from 0 to the last end on any rank."""
-        return max((span.end for span in self.spans), default=0)
+        return max((max(track.ends) for track in self.tracks if track.ends), default=0)
 
     @cached_property
     def busy(self) -> tuple[float, ...]:
-        """Per rank, the seconds in which it runs an action."""
-        busy: list[float] = [0] * self.ranks
-        for rank, _, start, end in self.spans:
-            busy[rank] += end - start
-        return tuple(busy)
+        """Per rank, the seconds in which it runs an action; where two overlap they count once."""
+        return tuple(map(_busy, self.tracks))
 
     @property
     def bubble_fraction(self) -> float:
@@ -55,13 +99,7 @@ class Timeline:
     @cached_property
     def peak_in_flight(self) -> tuple[int, ...]:
         """Per rank, the most (stage, micro-batch) pairs in flight: F begun, last backward part not ended."""
-        changes: list[list[tuple[float, int]]] = [[] for _ in range(self.ranks)]
-        for rank, action, start, end in self.spans:
-            if action.kind == FORWARD:
-                changes[rank].append((start, 1))
-            elif action.kind in ENDS_BACKWARD:
-                changes[rank].append((end, -1))
-        return tuple(_peak(of_rank) for of_rank in changes)
+        return tuple(map(_peak_in_flight, self.tracks))
 
     def as_data(self) -> list[dict[str, Any]]:
         """The spans as plain data, for JSON: rank, action (such as "2F0"), start and end in seconds."""
@@ -72,15 +110,37 @@ class Timeline:
     def seconds_by_kind(self) -> dict[tuple[int, str], list[float]]:
         """For each (stage, kind), the durations of its actions, in seconds."""
         durations: dict[tuple[int, str], list[float]] = defaultdict(list)
-        for _, action, start, end in self.spans:
-            durations[action.stage, action.kind].append(end - start)
+        for track in self.tracks:
+            for action, start, end in zip(*track, strict=True):
+                durations[action.stage, action.kind].append(end - start)
         return dict(durations)
 
 
-def _peak(changes: list[tuple[float, int]]) -> int:
+def _busy(track: Track) -> float:
+    """The length of the union of its spans."""
+    busy: float = 0
+    until: float = 0
+    for start, end in zip(track.starts, track.ends, strict=True):
+        if start >= until:
+            busy += end - start
+            until = end
+        elif end > until:
+            busy += end - until
+            until = end
+    return busy
+
+
+def _peak_in_flight(track: Track) -> int:
     """The largest running sum; what happens at one instant happens in the order of the rank's row."""
+    changes: list[tuple[float, int]] = []
+    for (_, kind, _), start, end in zip(*track, strict=True):
+        if kind == FORWARD:
+            changes.append((start, 1))
+        elif kind in ENDS_BACKWARD:
+            changes.append((end, -1))
+    changes.sort(key=itemgetter(0))
     now = peak = 0
-    for _, change in sorted(changes, key=itemgetter(0)):
+    for _, change in changes:
         now += change
         peak = max(peak, now)
     return peak

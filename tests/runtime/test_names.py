@@ -159,13 +159,6 @@ def test_a_wrong_schedule_is_refuted_before_anything_runs() -> None:
     assert seen == []
 
 
-def test_a_split_backward_is_refused_before_anything_runs() -> None:
-    rows = tuple((Action(s, "F", 0), Action(s, "I", 0), Action(s, "W", 0)) for s in range(2))
-    schedule = Schedule("split", rows, Placement.loop(2), 1)
-    with pytest.raises(ValueError, match="schedule 'split' has 0I0, but the runtime does not split a backward yet"):
-        hr.Pipeline(four_linears(), mse, ranks=2, micro_batches=1, schedule=schedule)
-
-
 def test_weights_tied_across_stages_are_refused_by_both_names() -> None:
     model = make("tied_in_a_stage").model
     with pytest.raises(ValueError, match=r"1.weight in stage 0 and 3.weight in stage 1 are the same parameter"):

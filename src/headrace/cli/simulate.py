@@ -15,6 +15,8 @@ from headrace.report.units import percent, seconds
 from headrace.schedule.actions import RECOMPUTE
 from headrace.schedule.catalogue import CATALOGUE, build
 from headrace.schedule.schedule import Schedule
+from headrace.search import Found, InFlight
+from headrace.search import search as run_search
 from headrace.simulate.closed_forms import ClosedForm, closed_form
 from headrace.simulate.simulator import simulate as run_simulation
 from headrace.timeline import Timeline
@@ -35,6 +37,14 @@ def simulate(
     backward_weight: Annotated[str | None, typer.Option(help="Cost of W, the weight-gradient part of B.")] = None,
     recompute_cost: Annotated[str | None, typer.Option(help="Cost of R; that of F if not given.")] = None,
     transfer: Annotated[str, typer.Option(help="Seconds of a hop between ranks: one number, or one per hop.")] = "0",
+    search: Annotated[
+        bool, typer.Option("--search", help="Find a better one with the placement of --schedule.")
+    ] = False,
+    time_limit: Annotated[float | None, typer.Option(help="Seconds that --search may take.")] = None,
+    exact: Annotated[bool, typer.Option("--exact", help="Let --search go on until the optimum is proven.")] = False,
+    in_flight: Annotated[
+        str | None, typer.Option(help="Most micro-batches in flight for --search: one number, or one per rank.")
+    ] = None,
     width: Annotated[
         int | None, typer.Option(help="Columns of the chart; as wide as the terminal if not given.")
     ] = None,
@@ -46,6 +56,8 @@ def simulate(
     with user_arguments("simulate"):
         if text and as_json:
             raise ValueError("--text and --json are two forms of output: give one of them")
+        if not search and (exact or time_limit is not None or in_flight is not None):
+            raise ValueError("--time-limit, --exact and --in-flight are options of --search: give it too")
         order = build(schedule, ranks=ranks, micro_batches=micro_batches, **options)
         costs = Costs(
             forward=_numbers("--forward", forward),
@@ -53,6 +65,9 @@ def simulate(
             recompute=None if recompute_cost is None else _numbers("--recompute-cost", recompute_cost),
             transfer=_numbers("--transfer", transfer),
         )
+        found = _search(order, costs, in_flight, time_limit, exact) if search else None
+        if found is not None:
+            order = found.schedule
         timeline = run_simulation(order, costs)
         console = stdout()
         chart = gantt(timeline, console.width if width is None else width) if not (text or as_json) else None
@@ -60,13 +75,41 @@ def simulate(
     if text:
         typer.echo(order.to_text(), nl=False)
     elif as_json:
-        print_json(_as_data(order, timeline, theory))
+        print_json({**_as_data(order, timeline, theory), **_search_as_data(found)})
     else:
         console.print(
             f"{order.name}: {order.ranks} ranks, {order.micro_batches} micro-batches, {order.actions} actions\n"
         )
         console.print(chart, crop=False)
         _print_summary(console, timeline, theory)
+        if found is not None:
+            _print_search(console, found)
+
+
+def _search(order: Schedule, costs: Costs, in_flight: str | None, time_limit: float | None, exact: bool) -> Found:
+    """What a search finds with the placement and the micro-batches of `order`.
+
+    Raises:
+        ValueError: `order` recomputes, the limits are too tight, or what --exact needs is not installed.
+    """
+    if any(action.kind == RECOMPUTE for row in order.rows for action in row):
+        raise ValueError("--search recomputes nothing: leave --recompute out")
+    if order.segments > 1 or order.asynchronous:
+        raise ValueError(f"--search cannot better {order.name}: it cuts no sequences and updates at the end of a step")
+    memory = None
+    if in_flight is not None:
+        try:
+            limits = [int(part) for part in in_flight.split(",")]
+        except ValueError:
+            raise ValueError(f"--in-flight {in_flight}: write one whole number, or one per rank") from None
+        memory = InFlight(limits if len(limits) > 1 else limits[0])
+    micro_batches = order.micro_batches
+    try:
+        return run_search(
+            costs, order.placement, micro_batches=micro_batches, memory=memory, time_limit=time_limit, exact=exact
+        )
+    except ImportError as missing:
+        raise ValueError(str(missing)) from missing
 
 
 def _numbers(option: str, text: str) -> Any:
@@ -134,6 +177,19 @@ def _as_data(schedule: Schedule, timeline: Timeline, theory: ClosedForm | None) 
         "closed_form": None if theory is None else asdict(theory),
         "spans": timeline.as_data(),
     }
+
+
+def _search_as_data(found: Found | None) -> dict[str, object]:
+    if found is None:
+        return {}
+    names = ("lower_bound", "gap", "proven", "seconds", "how")
+    return {"search": {name: getattr(found, name) for name in names}}
+
+
+def _print_search(console: Console, found: Found) -> None:
+    gap = "none: this is the optimum" if found.proven else percent(found.gap)
+    console.print(f"\nlower bound {seconds(found.lower_bound)}, gap {gap}")
+    console.print(f"found in {seconds(found.seconds)}: {found.how}", soft_wrap=True)
 
 
 def _print_summary(console: Console, timeline: Timeline, theory: ClosedForm | None) -> None:

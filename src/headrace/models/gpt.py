@@ -5,14 +5,18 @@ cost, rather than by counting layers, has something to show:
 
     tokens [batch, sequence] ─ embedding ─ block0 … blockN ─ head ─▶ logits [batch, sequence, vocabulary]
                                        [batch, sequence, dim] between layers
+
+Its sequences may come in segments (`carry`): positions go on counting, and attention looks back at what came before.
 """
 
 import math
 from collections import OrderedDict
 
+import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 
+from headrace.runtime.stage import carry
 from headrace.schedule.numbers import at_least
 
 INIT_STD = 0.02
@@ -80,13 +84,15 @@ class Embedding(nn.Module):
             nn.init.normal_(table.weight, std=INIT_STD)
 
     def forward(self, tokens: Tensor) -> Tensor:
-        length, longest = tokens.shape[-1], self.position.num_embeddings
-        if length > longest:
+        start, longest = carry.take(self) or 0, self.position.num_embeddings
+        end = start + tokens.shape[-1]
+        if end > longest:
             raise ValueError(
-                f"a sequence of {length} tokens is longer than this model's maximum of {longest}: "
-                f"cut it, or build the model with sequence={length}"
+                f"a sequence of {end} tokens is longer than this model's maximum of {longest}: "
+                f"cut it, or build the model with sequence={end}"
             )
-        embedded: Tensor = self.dropout(self.token(tokens) + self.position.weight[:length])
+        carry.put(self, end)
+        embedded: Tensor = self.dropout(self.token(tokens) + self.position.weight[start:end])
         return embedded
 
 
@@ -114,7 +120,12 @@ class Block(nn.Module):
         batch, length, _ = qkv.shape
         query, key, value = qkv.view(batch, length, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
         dropout = self.dropout.p if self.training else 0.0
-        mixed = F.scaled_dot_product_attention(query, key, value, dropout_p=dropout, is_causal=True)
+        past, seen = carry.take(self), None
+        if past is not None:
+            key, value = torch.cat([past[0], key], 2), torch.cat([past[1], value], 2)
+            seen = torch.ones(length, key.shape[2], dtype=torch.bool, device=key.device).tril(key.shape[2] - length)
+        carry.put(self, (key, value))
+        mixed = F.scaled_dot_product_attention(query, key, value, seen, dropout, is_causal=past is None)
         return mixed.transpose(1, 2).reshape(batch, length, -1)
 
 

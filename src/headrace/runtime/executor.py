@@ -5,12 +5,16 @@
 
 Which messages there are follows from the actions. The time in which a rank waits for a message is left out of the
 spans, so the gaps in a measured timeline are the bubble.
+
+The two actions of an overlapped pair run one after the other, unless a function is given that runs them at once; then
+their spans are the same.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
+from torch.optim import Optimizer
 
 from headrace.runtime.acting import Acting
 from headrace.runtime.failure import PipelineFailure, Stopped
@@ -22,6 +26,9 @@ from headrace.schedule.actions import Action
 from headrace.schedule.schedule import Schedule
 from headrace.timeline import Span
 
+Overlap = Callable[[Callable[[], None], Callable[[], None]], None]
+"""Runs a forward and a backward at once: both must have been called, in this thread, when it returns."""
+
 
 class Executor:
     """Performs rows of schedules with the stages that one rank holds.
@@ -31,13 +38,25 @@ class Executor:
         stages: those it holds, by number.
         clock: for the spans.
         sums: of those stages that have replicas on other ranks.
+        optimizers: of the stages, for asynchronous schedules.
+        overlap: how to run the forward and the backward of a pair at once.
     """
 
-    def __init__(self, rank: int, stages: Mapping[int, Stage], clock: Clock, sums: Sequence[LaneSum] = ()) -> None:
+    def __init__(
+        self,
+        rank: int,
+        stages: Mapping[int, Stage],
+        clock: Clock,
+        sums: Sequence[LaneSum] = (),
+        optimizers: Mapping[int, Optimizer] | None = None,
+        overlap: Overlap | None = None,
+    ) -> None:
         self._rank = rank
         self._stages = stages
         self._clock = clock
         self._sums = sums
+        self._optimizers = optimizers or {}
+        self._overlap = overlap
 
     def align(self, endpoint: Endpoint) -> None:
         """Have the same weights as the other ranks that hold a copy of a stage."""
@@ -52,24 +71,29 @@ class Executor:
             PipelineFailure: an action raised.
             Stopped: another rank failed.
         """
-        row = schedule.rows[self._rank]
-        acting = Acting(self._rank, self._stages, schedule, endpoint, work)
+        cells = _cells(schedule, self._rank, joint=self._overlap is not None)
+        acting = Acting(self._rank, self._stages, schedule, endpoint, work, self._optimizers)
         mark = self._clock.mark
         marks: list[Any] = []
         action: Action | None = None
         sums = self._sums if torch.is_grad_enabled() else ()
         try:
             for stage in self._stages.values():
-                stage.prepare()
+                stage.prepare(schedule.segments)
             for lane_sum in sums:
                 lane_sum.begin()
             self._clock.start()
-            for action in row:
-                received = acting.receive(action)
+            for cell in cells:
+                action = cell[0]
+                received = [acting.receive(action) for action in cell]
                 marks.append(mark())
-                made = acting.perform(action, received)
+                if len(cell) == 1:
+                    made = [acting.perform(action, received.pop())]
+                else:
+                    made = self._at_once(acting, cell, received)
                 marks.append(mark())
-                acting.send(action, made)
+                for action in cell:
+                    acting.send(action, made.pop(0))
                 del received, made  # or what was sent would live on while the next message is awaited
             action = None
             for lane_sum in sums:
@@ -84,5 +108,25 @@ class Executor:
                 stage.forget()
             for lane_sum in sums:
                 lane_sum.abandon()
-        spans = [Span(self._rank, a, seconds[2 * i], seconds[2 * i + 1]) for i, a in enumerate(row)]
+        spans = [Span(self._rank, a, seconds[2 * i], seconds[2 * i + 1]) for i, cell in enumerate(cells) for a in cell]
         return Outcome(spans, acting.results)
+
+    def _at_once(self, acting: Acting, cell: tuple[Action, ...], received: list[Any]) -> list[Any]:
+        made: dict[Action, Any] = {}
+
+        def forward() -> None:
+            made[cell[0]] = acting.perform(cell[0], received[0])
+
+        def backward() -> None:
+            made[cell[1]] = acting.perform(cell[1], received[1])
+
+        if self._overlap is not None:
+            self._overlap(forward, backward)
+        if len(made) < 2:
+            raise ValueError("overlap must call both functions that it is given, each once, and return when both ran")
+        return [made[action] for action in cell]
+
+
+def _cells(schedule: Schedule, rank: int, *, joint: bool) -> list[tuple[Action, ...]]:
+    """What runs at once: pairs only if there is a function for them."""
+    return schedule.cells(rank) if joint else [(action,) for action in schedule.rows[rank]]

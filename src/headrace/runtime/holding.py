@@ -1,12 +1,13 @@
 """What one process holds of the model: the stages of its ranks, with names, state and executors."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.optim import Optimizer
 
-from headrace.runtime.executor import Executor
+from headrace.runtime.executor import Executor, Overlap
 from headrace.runtime.model.cut import CutModel, named_buffers, named_parameters
 from headrace.runtime.model.replica import Replica
 from headrace.runtime.process.clock import clock_for
@@ -14,6 +15,8 @@ from headrace.runtime.stage.lanes import LaneSum
 from headrace.runtime.stage.randomness import Draws, OwnGenerators, SharedGenerators
 from headrace.runtime.stage.stage import Stage
 from headrace.schedule.placement import Placement
+
+MakeOptimizer = Callable[[list[tuple[str, nn.Parameter]]], Optimizer]
 
 
 class Holding:
@@ -24,15 +27,24 @@ class Holding:
         placement: which rank holds which stage.
         ranks: those that this process runs.
         devices: of these ranks.
+        overlap: see `Executor`.
+        make_optimizer: for asynchronous schedules: from the named parameters of a stage to its optimizer.
     """
 
     def __init__(
-        self, model: CutModel, placement: Placement, ranks: Sequence[int], devices: Mapping[int, torch.device]
+        self,
+        model: CutModel,
+        placement: Placement,
+        ranks: Sequence[int],
+        devices: Mapping[int, torch.device],
+        make_optimizer: MakeOptimizer | None = None,
+        overlap: Overlap | None = None,
     ) -> None:
         self._every_layer = list(model.layers)
         self.stages: dict[int, Stage] = {}
         self.executors: dict[int, Executor] = {}
         self.shared_draws: list[SharedGenerators] = []
+        self.optimizers: dict[int, Optimizer] = {}
         self._replicas: list[Replica] = []
         for rank in ranks:
             draws: Draws
@@ -49,9 +61,11 @@ class Holding:
                 stages[index] = Stage(index, layers, model.first_layer[index], devices[rank], draws)
                 if rank == here[0]:
                     self.stages[index] = stages[index]
+                if make_optimizer is not None:
+                    self.optimizers[index] = make_optimizer(list(named_parameters(layers)))
                 if len(holders) > 1:
                     sums.append(LaneSum(index, layers, holders, rank, here[:1] if len(here) > 1 else holders))
-            self.executors[rank] = Executor(rank, stages, clock_for(devices[rank]), sums)
+            self.executors[rank] = Executor(rank, stages, clock_for(devices[rank]), sums, self.optimizers, overlap)
         ordered = sorted(self.stages.items())
         self.layers: dict[str, nn.Module] = {n: layer for _, stage in ordered for n, layer in stage.layers.items()}
 

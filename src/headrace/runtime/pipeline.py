@@ -9,8 +9,9 @@ from torch import Tensor, nn
 
 from headrace.runtime.batch.feed import Feed, same_rows
 from headrace.runtime.batch.loss import LossFn, loss_tail, metrics_tail
-from headrace.runtime.batch.microbatch import LossWeight, join
-from headrace.runtime.holding import Holding
+from headrace.runtime.batch.microbatch import LossWeight, join, per_update
+from headrace.runtime.executor import Overlap
+from headrace.runtime.holding import Holding, MakeOptimizer
 from headrace.runtime.model.cut import named_parameters
 from headrace.runtime.model.devices import Devices
 from headrace.runtime.model.mode import evaluating
@@ -49,6 +50,12 @@ class Pipeline:
         loss_weight: what a micro-batch counts for in the loss of the batch: "rows" if `loss_fn` is a mean over rows,
             "sum" if it is a sum, or a function of the target, such as `lambda y: (y != padding).sum()`, if it is a
             mean over whatever that counts.
+        optimizer: for asynchronous schedules, whose stages update their weights within a step: a function from the
+            list of a stage's (name, parameter) to its optimizer, such as `lambda p: torch.optim.SGD(p, lr=0.1)`. Each
+            update takes the mean over the micro-batches since the last one. The optimizers are then in `optimizers`.
+        overlap: for schedules with overlapped pairs: a function of two functions, one that does a forward and one that
+            does a backward, which runs both at once (on two streams of a GPU, say) in the calling thread. If None,
+            they run one after the other.
         input_split, target_split: the dim along which tensors of x and y are cut into micro-batches; "replicate" for
             tensors that every micro-batch gets whole; or a nest of these, shaped like x or y or their beginning.
         output_split: the same for the output of `predict`: where its tensors are joined; "replicate" takes the first.
@@ -73,6 +80,8 @@ class Pipeline:
         cut: Sequence[int] | None = None,
         devices: Devices = None,
         loss_weight: LossWeight = "rows",
+        optimizer: MakeOptimizer | None = None,
+        overlap: Overlap | None = None,
         input_split: Any = 0,
         target_split: Any = 0,
         output_split: Any = 0,
@@ -83,10 +92,14 @@ class Pipeline:
         """How many steps were taken. Random numbers depend on it: set it when a run is resumed."""
 
         self._transport, prepared = choose_transport(
-            partial(prepare, model, loss_fn, ranks, micro_batches, schedule, recompute, cut, devices, loss_weight),
+            partial(
+                prepare, model, loss_fn, ranks, micro_batches, schedule, recompute, cut, devices, loss_weight, optimizer
+            ),
             links,
         )
         self.schedule = prepared.schedule
+        self._updates = self.schedule.asynchronous
+        self._loss_weight = loss_weight
         self.proof = prepared.proof
         self.cut = prepared.model.cut
         try:
@@ -101,7 +114,10 @@ class Pipeline:
             raise
         placement = self.schedule.placement
         held = self._transport.held_ranks
-        self._holding = Holding(prepared.model, placement, held, dict(enumerate(prepared.devices)))
+        self._holding = Holding(prepared.model, placement, held, dict(enumerate(prepared.devices)), optimizer, overlap)
+        self.optimizers = self._holding.optimizers
+        """Of an asynchronous schedule: by stage, those that this process holds."""
+
         self._feed = Feed(
             placement=placement,
             devices={rank: prepared.devices[rank] for rank in held},
@@ -148,7 +164,7 @@ class Pipeline:
             with drawing_watched(self._holding.shared_draws, self._recomputes):
                 outcomes = self._perform(self.schedule, work)
             losses = {k: {"loss": loss} for k, loss in _results(outcomes).items()}
-            loss = self._share_means(losses, work.weights)["loss"]
+            loss = self._share_means(losses, work.shares)["loss"]
         except BaseException as error:
             for parameter in fresh:
                 parameter.grad = None
@@ -203,10 +219,12 @@ class Pipeline:
         def work(m: int) -> Work:
             targets, shares = self._feed.targets(y, m)
             tails = [metrics_tail(functions, t, w) for t, w in zip(targets, shares, strict=True)]
-            return Work(self._feed.inputs(x, m), tails, shares, batch=self._feed.batch(x), seed=self._seed(_EVALUATION))
+            return Work(
+                self._feed.inputs(x, m), tails, shares=shares, batch=self._feed.batch(x), seed=self._seed(_EVALUATION)
+            )
 
         outcomes, done = self._forward_only(lambda: self._feed.rows(x, y), work)
-        return self._share_means(_results(outcomes), done.weights)
+        return self._share_means(_results(outcomes), done.shares)
 
     def predict(self, x: Value = None) -> Value:
         """The model's output for x in evaluation mode, without gradients: the same in every process.
@@ -295,9 +313,11 @@ class Pipeline:
         rows = self._feed.rows(x, y)
         targets, shares = self._feed.targets(y, m)
         tails = [loss_tail(self._loss_fn, t, w) for t, w in zip(targets, shares, strict=True)]
+        weights = per_update(shares, self.schedule) if self._updates and self._loss_weight != "sum" else shares
         return Work(
-            self._feed.inputs(x, m), tails, shares, rows.get("y", 0), self._feed.batch(x), self._seed(_TRAINING)
-        )
+            self._feed.inputs(x, m), tails, shares, weights, rows.get("y", 0), self._feed.batch(x),
+            self._seed(_TRAINING),
+        )  # fmt: skip
 
     def _perform(self, schedule: Schedule, work: Work) -> dict[int, Outcome]:
         executors = self._holding.executors

@@ -10,7 +10,7 @@ from headrace.runtime.batch.loss import LossFn
 from headrace.runtime.batch.microbatch import LossWeight
 from headrace.runtime.model.cut import CutModel
 from headrace.runtime.model.devices import Devices, devices_of_ranks
-from headrace.schedule.actions import BACKWARD, FORWARD, RECOMPUTE
+from headrace.runtime.model.replica import refuse_running_statistics
 from headrace.schedule.catalogue import build
 from headrace.schedule.check import Proof, check
 from headrace.schedule.numbers import at_least
@@ -49,6 +49,7 @@ def prepare(
     cut: Sequence[int] | None,
     devices: Devices,
     loss_weight: LossWeight,
+    optimizer: object,
 ) -> Prepared:
     """Check the arguments, which are those of `Pipeline`, and prepare.
 
@@ -66,8 +67,20 @@ def prepare(
     if not callable(loss_weight) and loss_weight not in ("rows", "sum"):
         raise ValueError(f'loss_weight={loss_weight!r} must be "rows", "sum" or a function of the target')
     order = _schedule(schedule, ranks, micro_batches, recompute)
+    if order.asynchronous and not callable(optimizer):
+        raise ValueError(
+            f"schedule {order.name!r} updates weights within a step, so it needs to know how: pass optimizer=, a "
+            "function from a stage's named parameters to its optimizer, such as lambda p: torch.optim.SGD(p, lr=0.1)"
+        )
+    if optimizer is not None and not order.asynchronous:
+        raise ValueError(
+            f"optimizer= goes with asynchronous schedules, but {order.name!r} is synchronous: make an optimizer of "
+            "pipe.named_parameters() and call its step() after pipe.step()"
+        )
     proof = check(order)
     cut_model = CutModel(model, order.stages, cut)
+    if len(order.placement.lanes) > 1:
+        refuse_running_statistics(cut_model.layers, order.name)
     layers = [cut_model.layers_on(order.placement.stages_of(rank)) for rank in range(ranks)]
     return Prepared(order, proof, cut_model, devices_of_ranks(devices, layers))
 
@@ -78,15 +91,11 @@ def _schedule(schedule: str | Schedule, ranks: int, micro_batches: int, recomput
     if not isinstance(schedule, Schedule):
         raise TypeError(f"schedule={schedule!r} must be a name of the catalogue or a headrace Schedule")
     at_least(1, ranks=ranks, micro_batches=micro_batches)
-    if (schedule.ranks, schedule.micro_batches) != (ranks, micro_batches):
+    of_schedule = schedule.micro_batches // schedule.segments
+    if (schedule.ranks, of_schedule) != (ranks, micro_batches):
         raise ValueError(
-            f"schedule {schedule.name!r} is for ranks={schedule.ranks} and micro_batches={schedule.micro_batches}, "
+            f"schedule {schedule.name!r} is for ranks={schedule.ranks} and micro_batches={of_schedule}, "
             f"not for ranks={ranks} and micro_batches={micro_batches}"
-        )
-    split = next((a for row in schedule.rows for a in row if a.kind not in (FORWARD, RECOMPUTE, BACKWARD)), None)
-    if split is not None:
-        raise ValueError(
-            f"schedule {schedule.name!r} has {split}, but the runtime does not split a backward yet: use B"
         )
     if recompute != "never":
         raise ValueError(f"recompute={recompute!r} goes with a schedule's name; a Schedule has its own R actions")

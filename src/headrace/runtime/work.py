@@ -27,7 +27,8 @@ class Work:
         inputs: what enters the first stage; None where another process holds that for a micro-batch.
         tails: what turns the model's output into the result that is kept: when training, its loss; None where
             another process holds the last stage for a micro-batch.
-        weights: when training, what the gradient of each loss is multiplied with; 0 where `tails` is None.
+        shares: what each result counts for in that of the batch; 0 where `tails` is None.
+        weights: when training, what the gradient of each loss is multiplied with; in a synchronous step that share.
         rows: where a last stage is held, how many the targets have; 0 if that need not be those of the input.
         batch: where a last stage is held, the fingerprint of the input that was given there; 0 if none was.
         seed: of the step's random numbers.
@@ -35,6 +36,7 @@ class Work:
 
     inputs: Sequence[Parcel | None] = ()
     tails: Sequence[Callable[[Value], Any] | None] = ()
+    shares: Sequence[float] = ()
     weights: Sequence[float] = ()
     rows: int = 0
     batch: int = 0

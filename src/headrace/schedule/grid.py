@@ -21,7 +21,7 @@ def as_grid(schedule: "Schedule") -> str:
 
     Rows that deadlock are written without idle cells, as there is no time to align them to.
     """
-    cells = [_cells(row, schedule.pairs) for row in schedule.rows]
+    cells = [schedule.cells(rank) for rank in range(schedule.ranks)]
     columns = _ticks(cells, schedule)
     width = 1 + max((c for row in columns for c in row), default=-1)
     lines = _notes(schedule)
@@ -37,16 +37,6 @@ def _notes(schedule: "Schedule") -> list[str]:
     """What the rows cannot say, if it is not as usual: `# segments=2`, `# delay=1`."""
     notes = {"segments": schedule.segments if schedule.segments != 1 else None, "delay": schedule.delay}
     return [f"# {name}={value}\n" for name, value in notes.items() if value is not None]
-
-
-def _cells(row: tuple[Action, ...], pairs: frozenset[Action]) -> list[tuple[Action, ...]]:
-    cells: list[tuple[Action, ...]] = []
-    for action in row:
-        if cells and len(cells[-1]) == 1 and cells[-1][0] in pairs:
-            cells[-1] = (cells[-1][0], action)
-        else:
-            cells.append((action,))
-    return cells
 
 
 def _ticks(cells: list[list[tuple[Action, ...]]], schedule: "Schedule") -> list[list[int]]:

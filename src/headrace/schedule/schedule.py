@@ -57,6 +57,16 @@ class Schedule:
         """Whether stages update their weights within the step, so that it is not the mathematics of one device."""
         return any(action.kind == UPDATE for row in self.rows for action in row)
 
+    def cells(self, rank: int) -> list[tuple[Action, ...]]:
+        """The row of `rank` in units that run at once: an action, or the two of an overlapped pair."""
+        cells: list[tuple[Action, ...]] = []
+        for action in self.rows[rank]:
+            if self.pairs and cells and len(cells[-1]) == 1 and cells[-1][0] in self.pairs:
+                cells[-1] = (cells[-1][0], action)
+            else:
+                cells.append((action,))
+        return cells
+
     def to_text(self) -> str:
         """The grid notation, one line per rank; `parse` reads it back."""
         return as_grid(self)

@@ -9,6 +9,8 @@
 The backward of a micro-batch reads what its forward read, so a stage keeps each version until nobody needs it.
 """
 
+from collections.abc import Sequence
+
 from headrace.schedule.actions import ENDS_BACKWARD, FORWARD, UPDATE, Action
 from headrace.schedule.schedule import Schedule
 
@@ -25,7 +27,7 @@ def version_read(schedule: Schedule, rank: int) -> dict[tuple[int, int], int]:
             newest[stage, k] = done.get(stage, 0)
     if schedule.delay is None:
         return newest
-    group = _groups(row)
+    group = groups(row)
     return {(stage, k): max(group.get((stage, k), 0) - schedule.delay, 0) for stage, k in newest}
 
 
@@ -43,7 +45,7 @@ def check_updates(schedule: Schedule) -> str | None:
 
 
 def _check_row(schedule: Schedule, rank: int, row: tuple[Action, ...]) -> str | None:
-    used = _groups(row)
+    used = groups(row)
     reads = version_read(schedule, rank)
     updates: dict[int, int] = {}
     for action in row:
@@ -60,7 +62,7 @@ def _check_row(schedule: Schedule, rank: int, row: tuple[Action, ...]) -> str | 
     return None
 
 
-def _groups(row: tuple[Action, ...]) -> dict[tuple[int, int], int]:
+def groups(row: Sequence[Action]) -> dict[tuple[int, int], int]:
     """For each (stage, micro-batch) whose gradient an update uses, which update of that stage."""
     group: dict[tuple[int, int], int] = {}
     waiting: dict[int, list[int]] = {}

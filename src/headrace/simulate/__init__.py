@@ -1,6 +1,7 @@
 """Predict a step without running it: schedule + costs → Timeline."""
 
 from headrace.simulate.closed_forms import ClosedForm, closed_form
+from headrace.simulate.memory import memory_over_time, peak_memory, peak_memory_of
 from headrace.simulate.simulator import simulate
 
-__all__ = ["ClosedForm", "closed_form", "simulate"]
+__all__ = ["ClosedForm", "closed_form", "memory_over_time", "peak_memory", "peak_memory_of", "simulate"]

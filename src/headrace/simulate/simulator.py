@@ -1,102 +1,125 @@
 """Play a schedule against costs: when does each action start and end, if nothing is slower than declared?
 
-Event-driven, one pass: a rank runs its row until the next action waits for a message that nobody has sent yet; the
-rank that sends it wakes it. As the rows fix every order, each end is simply
+One pass: a rank runs its row until the next action waits for a message that nobody has sent yet; the rank that sends
+it wakes it. As the rows fix every order, each end is simply
 
     end = max(end of the action before it on this rank, arrival of the message it waits for) + cost
 
-so the work is one visit per action, whatever the costs are.
+so the work is one visit per action, whatever the costs are. What an action waits for is looked up beforehand (see
+`steps`), so that the loop knows neither kinds nor lanes, and a million actions take less than a second.
 """
 
-from headrace.costs import Costs
-from headrace.schedule.actions import FORWARD, GIVES_INPUT_GRADIENT, RECOMPUTE
+from collections.abc import Collection, Iterable, Iterator
+
+from headrace.costs import Costs, Seconds
+from headrace.schedule.actions import Action
 from headrace.schedule.check import check
 from headrace.schedule.schedule import Schedule
-from headrace.timeline import Span, Timeline
+from headrace.simulate.row_order import in_order
+from headrace.simulate.steps import NOT_YET, Step, Tables
+from headrace.simulate.updates import updates_at_the_end
+from headrace.timeline import Timeline, Track
 
 
 def simulate(schedule: Schedule, costs: Costs) -> Timeline:
     """The predicted timeline of one step.
 
-    Actions of a rank run one at a time in the order of its row. A result is at the next stage `costs.transfer`
-    seconds after the end of the action that made it, without occupying either rank; at once on the same rank.
+    Actions of a rank run one at a time in the order of its row; the two of an overlapped pair start when both may, and
+    end together. A result is at once where it is wanted if that is on the same rank. Otherwise it travels without
+    occupying either rank: it occupies the link for bytes ÷ bandwidth, then arrives `costs.transfer` later.
+
+        rank 0  [ 0F0 ][ 0F1 ]                  one at a time: the second message waits for the first
+        link          ├─ 0F0 ───┤├─ 0F1 ───┤    (otherwise its bar would begin at the end of 0F1)
+                                ┊          ┊
+                         transfer ┊          ┊
+        rank 1                    [ 1F0 ]    [ 1F1 ]
+
+    A link goes from one rank to another, in one direction, and carries messages in the order in which its sender makes
+    them. If `costs` has `update` or `reduce`, the step ends with the update of each stage (see `updates`).
 
     Raises:
         InvalidSchedule: the schedule deadlocks, or waits for an action that is missing.
         ValueError: `costs` is for another number of stages.
     """
+    tables = Tables(schedule, costs)
     try:
-        timeline = _play(schedule, costs)
-    except IndexError:
+        tracks = _play(schedule, tables) if all(map(in_order, schedule.rows)) else None
+    except LookupError:
+        tracks = None
+    if tracks is None:
         check(schedule)
-        raise
-    if len(timeline.spans) < schedule.actions:
-        check(schedule)
-    return timeline
+        raise RuntimeError(f"{schedule.name} passes every check, but its simulation got stuck: this is our mistake")
+    return Timeline.from_tracks(updates_at_the_end(schedule, costs, tracks))
 
 
-def _play(schedule: Schedule, costs: Costs) -> Timeline:  # noqa: PLR0915 - one loop, kept whole for speed
-    stages, m, rows = schedule.stages, schedule.micro_batches, schedule.rows
-    cost = costs.per_stage(stages)
-    hops = costs.per_hop(stages)
-    hop = [0 if schedule.placement.hop_is_local(s) else seconds for s, seconds in enumerate(hops)]
-
-    # Flat lists indexed stage · m + micro-batch, as hashing tuples would cost more than everything else here.
-    # arrival: of a stage's input in the first half, of its output's gradient in the second.
-    cells = stages * m
-    arrival: list[float | None] = [None] * (2 * cells)
-    arrival[:m] = [0] * m
-    arrival[2 * cells - m :] = [0] * m
-    waiter: dict[int, int] = {}
-    ready_for_backward = bytearray(cells)
-    forward_done = bytearray(cells)
-    input_done = bytearray(cells)
-    recomputed = bytearray(cells)
-    for row in rows:
-        for stage, kind, k in row:
-            if kind == RECOMPUTE:
-                recomputed[stage * m + k] = 1
-
-    spans: list[list[Span]] = [[] for _ in rows]
-    clock: list[float] = [0] * len(rows)
-    ready = list(range(len(rows)))
+def _play(schedule: Schedule, tables: Tables) -> list[Track] | None:
+    """What each rank does when; None if some rank waits for ever."""
+    there = tables.slots.empty()
+    starts: list[list[Seconds]] = [[] for _ in schedule.rows]
+    ends: list[list[Seconds]] = [[] for _ in schedule.rows]
+    ready = list(range(schedule.ranks))
+    plays = [
+        _run(rank, *tables.steps(row), starts[rank], ends[rank], there, ready) for rank, row in enumerate(schedule.rows)
+    ]
+    at_their_end = 0
     while ready:
-        rank = ready.pop()
-        now, done, row = clock[rank], spans[rank], rows[rank]
-        for at in range(len(done), len(row)):
-            action = row[at]
-            stage, kind, k = action
-            cell = stage * m + k
-            start = now
-            if kind == FORWARD or (kind in GIVES_INPUT_GRADIENT and ready_for_backward[cell]):
-                wanted = cell if kind == FORWARD else cells + cell
-                came = arrival[wanted]
-                if came is None:
-                    waiter[wanted] = rank
-                    break
-                if came > now:
-                    start = came
-            elif not (forward_done if kind == RECOMPUTE else input_done)[cell] or kind in GIVES_INPUT_GRADIENT:
-                break  # it waits for a later action of its own row, so for ever
-            now = start + cost[kind][stage]
-            done.append(Span(rank, action, start, now))
-            sent = -1
-            if kind == FORWARD:
-                forward_done[cell] = 1
-                ready_for_backward[cell] = not recomputed[cell]
-                if stage + 1 < stages:
-                    sent = cell + m
-                    arrival[sent] = now + hop[stage]
-            elif kind == RECOMPUTE:
-                ready_for_backward[cell] = 1
-            elif kind in GIVES_INPUT_GRADIENT:
-                input_done[cell] = 1
-                if stage > 0:
-                    sent = cells + cell - m
-                    arrival[sent] = now + hop[stage - 1]
-            if sent >= 0 and waiter:
-                woken = waiter.pop(sent, None)
-                if woken is not None:
-                    ready.append(woken)
-        clock[rank] = now
-    return Timeline(len(rows), tuple(span for row_spans in spans for span in row_spans))
+        at_their_end += next(plays[ready.pop()])
+    if at_their_end < schedule.ranks:
+        return None
+    if schedule.pairs:
+        for row, *columns in zip(schedule.rows, starts, ends, strict=True):
+            _as_actions(row, schedule.pairs, *columns)
+    return [Track(*columns) for columns in zip(schedule.rows, starts, ends, strict=True)]
+
+
+def _run(
+    rank: int,
+    steps: Iterable[Step],
+    micro_batches: Iterable[int],
+    starts: list[Seconds],
+    ends: list[Seconds],
+    there: list[Seconds],
+    ready: list[int],
+) -> Iterator[bool]:
+    """One rank; yields False whenever it has to wait, and True at its end.
+
+    Args:
+        rank: its number.
+        steps: what it does.
+        micro_batches: for which micro-batch each of them is.
+        starts: gets the start of each.
+        ends: gets the end of each.
+        there: the moments of all slots; while a rank waits for one, NOT_YET − 1 − rank.
+        ready: gets the ranks that may go on.
+    """
+    now: Seconds = 0
+    for (waits, own, fills, seconds, after, link), k in zip(steps, micro_batches, strict=True):
+        came = there[waits + k]
+        if came < 0:
+            there[waits + k] = NOT_YET - 1 - rank
+            yield False
+            came = there[waits + k]
+        if there[own + k] < 0:
+            yield False  # what it needs comes later in this very row: nobody will ever wake it
+        if came > now:  # noqa: PLR1730 - max() would take twice as long
+            now = came
+        starts.append(now)
+        now = now + seconds
+        ends.append(now)
+        slot = fills + k
+        waiter = there[slot]
+        if link is not None:
+            there[slot] = link.arrival(now)
+        else:
+            there[slot] = now + after if after else now
+        if waiter < NOT_YET:
+            ready.append(int(NOT_YET - 1 - waiter))
+    yield True
+
+
+def _as_actions(row: Iterable[Action], pairs: Collection[Action], *columns: list[Seconds]) -> None:
+    """Make the times of steps those of actions: of a pair's three steps, the second is when both run."""
+    for at, action in enumerate(row):
+        if action in pairs:
+            for times in columns:
+                times[at : at + 3] = [times[at + 1]] * 2

@@ -15,6 +15,8 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from headrace.runtime.stage.boundary import Value, flatten
+from headrace.schedule.schedule import Schedule
+from headrace.schedule.versions import groups
 
 Split = int | Literal["replicate"]
 """The dim along which a tensor is split, or "replicate" for one that every micro-batch gets whole."""
@@ -129,6 +131,16 @@ def weights(rows: int, targets: Sequence[Value], loss_weight: LossWeight) -> lis
     if total == 0:
         raise ValueError("loss_weight is 0 for every micro-batch: nothing in this batch counts, so skip it")
     return [count / total for count in counts]
+
+
+def per_update(shares: Sequence[float], schedule: Schedule) -> list[float]:
+    """The weights for an asynchronous schedule: each update takes the mean over the micro-batches of its group."""
+    last = schedule.stages - 1
+    group = groups(schedule.rows[schedule.placement.rank_of[last]])
+    totals: dict[int, float] = {}
+    for k, share in enumerate(shares):
+        totals[group[last, k]] = totals.get(group[last, k], 0.0) + share
+    return [share / totals[group[last, k]] if share else 0.0 for k, share in enumerate(shares)]
 
 
 def _count(counted: Any) -> float:

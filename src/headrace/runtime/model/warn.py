@@ -1,7 +1,9 @@
-"""What is not the same mathematics when a batch comes in parts, told once and by name."""
+"""What is not as in the unsplit model, or not as the schedule says, told once and by name."""
 
 import warnings
+import weakref
 from collections.abc import Mapping
+from typing import Final
 
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
@@ -9,6 +11,10 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 class BatchStatisticsWarning(UserWarning):
     """Layers take statistics over micro-batches where the unsplit model takes them over the whole batch."""
+
+
+class WholeBackwardWarning(UserWarning):
+    """A layer's backward is not split, though the schedule splits that of its stage."""
 
 
 def warn_of_batch_statistics(layers: Mapping[str, nn.Module], micro_batches: int) -> None:
@@ -29,3 +35,20 @@ def warn_of_batch_statistics(layers: Mapping[str, nn.Module], micro_batches: int
             BatchStatisticsWarning,
             stacklevel=3,
         )
+
+
+_TOLD: Final = weakref.WeakSet[nn.Module]()
+
+
+def warn_of_whole_backward(layer: nn.Module, name: str) -> None:
+    """Warn, once for each layer, that `layer` computes the gradients of its weights in I rather than in W."""
+    if layer in _TOLD:
+        return
+    _TOLD.add(layer)
+    warnings.warn(
+        f"layer {name} is compiled, so its backward cannot be split: it runs as a whole in I, and W is left with "
+        "nothing to do for it. Gradients are the same; to have it split, compile what lies between its products with "
+        "weights rather than the layer",
+        WholeBackwardWarning,
+        stacklevel=3,
+    )

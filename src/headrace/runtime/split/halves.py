@@ -4,11 +4,11 @@
     I   from the outputs back:  gradients of what the stage received   ──▶ handed on at once
                                 gradients of small parameters           ──▶ kept ┐
                                 (product, gradient that arrived)        ──▶ kept ┤
-    W   ◀────────────────────────────────────────────────────────────────────────┘  one backward, all into `.grad`
+    W   ◀────────────────────────────────────────────────────────────────────────┘  all into `.grad`
 
 Gradients of one micro-batch reach `.grad` together, in W, so parameters add them up in the order of the row's W, and
-hooks hear of them once. That W is one backward matters for the last bit: PyTorch then adds up the uses of a weight in
-the order in which the whole backward would.
+hooks hear of them once. That all products go into one backward matters for the last bit: PyTorch then adds up the uses
+of a weight in the order in which the whole backward would.
 
 A leaf that I reaches on some other way (a penalty on a weight, say) must not be split, as its parts would be added in
 another order; so before I runs, the graph is looked through for such leaves. What is made of them is done in I.
@@ -19,9 +19,10 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.graph import GradientEdge
+from torch.autograd.graph import GradientEdge, get_gradient_edge
 
-from headrace.runtime.split.ancestry import Leaves, is_leaf
+from headrace.runtime.split.ancestry import is_leaf
+from headrace.runtime.split.engine import accumulate, gradients_of
 from headrace.runtime.split.hooks import hooks_silent
 from headrace.runtime.split.operation import Operation, operation_of
 
@@ -48,8 +49,10 @@ class Halves:
     def input_gradients(self, roots: Sequence[GradientEdge | None], gradients: Sequence[Tensor | None]) -> None:
         """I: run the backward from `roots`, but for what can wait; sources take what reaches them."""
         self._in_forward = False
+        if not gradients:  # none comes where no root needs one
+            return
         pairs = [(e, g) for e, g in zip(roots, gradients, strict=True) if e is not None and g is not None]
-        if not gradients or not pairs:
+        if not pairs:
             return
         edges, arrived = [e for e, _ in pairs], [g for _, g in pairs]
         nodes = _nodes_behind(edges)
@@ -64,17 +67,18 @@ class Halves:
         self._waiting = _settle(operations, touched)
         small = list(touched.values())
         with hooks_silent(small):
-            found = torch.autograd.grad(edges, [self.anchor, *small], arrived, allow_unused=True)
+            found = gradients_of([self.anchor, *small], edges, arrived)
         self._small = [(leaf, part) for leaf, part in zip(small, found[1:], strict=True) if part is not None]
 
     def weight_gradients(self) -> None:
         """W: all gradients of parameters into `.grad`."""
-        roots: list[Any] = [edge for edge, _ in self._products] + [leaf for leaf, _ in self._small]
-        arrived = [g for _, g in self._products] + [g for _, g in self._small]
-        leaves = [*self._waiting.values(), *(leaf for leaf, _ in self._small)]
-        self._products, self._small, self._waiting = [], [], {}
-        if roots:
-            torch.autograd.backward(roots, arrived, inputs=leaves)
+        products, waiting, small = self._products, list(self._waiting.values()), self._small
+        self._products, self._waiting, self._small = [], {}, []
+        if products:
+            accumulate(waiting, [edge for edge, _ in products], [g for _, g in products])
+        if small:  # by itself: products may be tied to such leaves, too, by operands that did not wait
+            leaves = [leaf for leaf, _ in small]
+            accumulate(leaves, [get_gradient_edge(leaf) for leaf in leaves], [part for _, part in small])
 
 
 def _nodes_behind(edges: Iterable[GradientEdge]) -> list[Any]:
@@ -95,7 +99,7 @@ def _nodes_behind(edges: Iterable[GradientEdge]) -> list[Any]:
     return list(seen)
 
 
-def _settle(operations: Sequence[Operation], touched: dict[int, Tensor]) -> Leaves:
+def _settle(operations: Sequence[Operation], touched: dict[int, Tensor]) -> dict[int, Tensor]:
     """Leave no weight to W that is made of a leaf that I touches; the leaves that are left to W.
 
     What I does for such a weight touches its other leaves, too, so they are added to `touched`, until no more come.

@@ -33,21 +33,31 @@ PRODUCTS: Final = frozenset(
     }
 )  # fmt: skip
 
+BY_LAYERS: Final = frozenset(
+    {F.linear, torch.conv1d, torch.conv2d, torch.conv3d}
+    | {torch.conv_transpose1d, torch.conv_transpose2d, torch.conv_transpose3d}
+)
+"""Those whose first operand is no weight."""
+
 OPENED: Final = frozenset({F.multi_head_attention_forward})
 """Functions of torch that are caught as a whole, but have products inside."""
+
+_PLAIN: Final = frozenset({Tensor, nn.Parameter})
 
 
 class Interception(TorchFunctionMode):
     """Makes operations of the products in a forward of one micro-batch."""
 
     def __init__(self, halves: Halves) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()
         self._halves = halves
         self._open: set[Any] = set()
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        if func in PRODUCTS and not types and _can_split():
+        if torch.compiler.is_compiling():  # a function that is compiled within a layer: nothing but this is traced
+            return func(*args, **kwargs)
+        if func in PRODUCTS and _PLAIN.issuperset(types) and _can_split():
             result = self._split(func, args, kwargs)
             if result is not None:
                 return result
@@ -67,12 +77,11 @@ class Interception(TorchFunctionMode):
     def _split(self, func: Callable[..., Tensor], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Tensor | None:
         """The result of an operation; None if it had better run as ever."""
         operands = [a for a in (*args, *kwargs.values()) if isinstance(a, Tensor) and a.requires_grad]
-        leaves = [leaves_of_weight(t) for t in operands]
+        activation = args[0] if args and func in BY_LAYERS else None
+        leaves = [None if t is activation else leaves_of_weight(t) for t in operands]
         if not any(leaves) or "out" in kwargs or len({id(t) for t in operands}) < len(operands):
             return None
-        own = {
-            id(t): t if of is not None else _beginning(t) for t, of in zip(operands, leaves, strict=True)
-        }
+        own = {id(t): t if of is not None else _beginning(t) for t, of in zip(operands, leaves, strict=True)}
         result = func(
             *(own.get(id(a), a) for a in args),
             **{name: own.get(id(a), a) for name, a in kwargs.items()},
@@ -83,22 +92,24 @@ class Interception(TorchFunctionMode):
 
 def _beginning(activation: Tensor) -> Tensor:
     """The same memory as the start of a graph."""
-    return activation.detach().requires_grad_()
+    beginning = activation.detach().requires_grad_()
+    if torch.is_autocast_enabled(activation.device.type):  # it would keep casts of leaves, taking them for weights
+        beginning = torch.ops.aten.alias.default(beginning)
+    return beginning
 
 
 def _can_split() -> bool:
     """Whether nothing is under way that needs to see the product as it is.
 
     Without gradients there is nothing to split. Hooks for saved tensors (torch.utils.checkpoint) may compute what was
-    saved when the graph asks for it, and two halves would ask twice. Transforms of torch.func, forward-mode
-    differentiation and compilation have their own idea of a graph.
+    saved when the graph asks for it, and two halves would ask twice. Transforms of torch.func and forward-mode
+    differentiation have their own idea of a graph.
     """
     return (
         torch.is_grad_enabled()
         and torch._C._autograd._top_saved_tensors_default_hooks(False) is None
         and torch._C._functorch.peek_interpreter_stack() is None
         and torch.autograd.forward_ad._current_level < 0
-        and not torch.compiler.is_compiling()
     )
 
 

@@ -21,6 +21,7 @@ from torch import Tensor
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 
 from headrace.runtime.split.ancestry import Leaves
+from headrace.runtime.split.engine import gradients_of
 from headrace.runtime.split.hooks import hooks_silent
 
 
@@ -74,7 +75,7 @@ class Operation:
         if now:
             wanted = [self._operands[i] for i in now]
             with hooks_silent(wanted):
-                parts = torch.autograd.grad([self._edge], wanted, [gradient], retain_graph=later, allow_unused=True)
+                parts = gradients_of(wanted, (self._edge,), (gradient,), again=later)
             for i, part in zip(now, parts, strict=True):
                 found[i] = part
         return found
@@ -88,7 +89,6 @@ class _Node(torch.autograd.Function):
         return operation.take_value()
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
     def backward(ctx: Any, gradient: Tensor | None) -> tuple[Tensor | None, ...]:
         operation: Operation = ctx.operation
         if gradient is None:
@@ -96,9 +96,10 @@ class _Node(torch.autograd.Function):
         return (None, None, *operation.backward(gradient))
 
 
-_NODE: Final[type] = _Node._backward_cls
+_NODE: Final[Any] = _Node._backward_cls
 
 
 def operation_of(node: Any) -> Operation | None:
     """The operation that a node of the stage's graph stands for."""
-    return node.operation if isinstance(node, _NODE) else None
+    found: Operation | None = node.operation if isinstance(node, _NODE) else None
+    return found

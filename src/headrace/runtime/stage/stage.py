@@ -4,10 +4,13 @@
     F   parcel ──▶ layers ──▶ parcel                     B   gradients ─▶ gradients
                      └ or, to recompute: the parcel that came in ─▶ R ──┘
 
+Where the backward is split, I takes B's place and leaves W what `runtime.split` describes.
+
 A stage knows nothing of ranks, schedules and transports.
 """
 
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Final
 
@@ -15,8 +18,11 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.graph import GradientEdge
 
+from headrace.runtime.split.halves import Halves
+from headrace.runtime.split.layers import split_layer
 from headrace.runtime.stage.boundary import Parcel, Skeleton, Value, take_apart
 from headrace.runtime.stage.buffers import BufferState, ChangingBuffers, standing_in
+from headrace.runtime.stage.carry import Carrier, Key
 from headrace.runtime.stage.gradients import Gradients, Source, backward, edges, nothing_saved
 from headrace.runtime.stage.randomness import Draws, stream
 
@@ -30,6 +36,8 @@ class _Graph:
 
     source: Source
     roots: tuple[GradientEdge | None, ...]
+    carrier: Carrier
+    halves: Halves | None = None
 
 
 @dataclass(frozen=True)
@@ -40,6 +48,8 @@ class _Rerun:
     tail: Tail | None
     seed: int
     buffers: BufferState
+    carried: Mapping[Key, Parcel]
+    split: bool
 
 
 class Stage:
@@ -71,61 +81,114 @@ class Stage:
         self._writes_input: dict[int, bool] = {}
         self._graphs: dict[int, _Graph] = {}
         self._reruns: dict[int, _Rerun] = {}
+        self._halves: dict[int, Halves] = {}
+        self._segments = 1
+        self._carried: dict[int, Mapping[Key, Parcel]] = {}
+        self._carried_gradients: dict[int, Gradients] = {}
 
-    def prepare(self) -> None:
-        """Before the actions of a step: see which modules are in training mode, as what is learned depends on it."""
+    def prepare(self, segments: int) -> None:
+        """Before the actions of a step, in which micro-batches come in `segments` pieces each.
+
+        Sees which modules are in training mode, as what is learned depends on it.
+        """
+        self._segments = segments
         flags = tuple(module.training for layer in self._modules for module in layer.modules())
         self._mode = self._modes.setdefault(flags, len(self._modes))
         self._own_memory = frozenset(b.untyped_storage().data_ptr() for layer in self._modules for b in layer.buffers())
 
-    def forward(self, k: int, parcel: Parcel, *, seed: int, tail: Tail | None, recompute: bool) -> Parcel:
+    def forward(
+        self, k: int, parcel: Parcel, *, seed: int, tail: Tail | None, recompute: bool, split: bool = False
+    ) -> Parcel:
         """F of micro-batch k: the parcel for the next stage, its tensors cut off from the graph.
 
-        Keeps what the backward needs, or what R needs if `recompute`; nothing where grad mode is off.
+        Keeps what the backward needs, in two halves if `split`, or what R needs if `recompute`; nothing where grad
+        mode is off.
         """
-        if not torch.is_grad_enabled():
-            return self._parcel(*self._run(k, parcel, Source(), seed, tail))
-        if not recompute:
-            source = Source()
-            tensors, skeleton = self._run(k, parcel, source, seed, tail)
-            self._graphs[k] = _Graph(source, edges(tensors))
-            return self._parcel(tensors, skeleton)
-        buffers = self._buffers.before_forward(self._mode)
-        with nothing_saved():
-            result = self._parcel(*self._run(k, parcel, Source(), seed, tail))
-        self._reruns[k] = _Rerun(parcel, tail, seed, self._buffers.after_forward(self._mode, buffers))
-        return result
+        carried = self._carried.pop(k, {})
+        carrier, source, halves = Carrier(carried), Source(), Halves() if split and not recompute else None
+        if recompute and torch.is_grad_enabled():
+            buffers = self._buffers.before_forward(self._mode)
+            with nothing_saved():
+                tensors, skeleton = self._run(k, parcel, source, seed, tail, carrier)
+            changed = self._buffers.after_forward(self._mode, buffers)
+            self._reruns[k] = _Rerun(parcel, tail, seed, changed, carried, split)
+        else:
+            tensors, skeleton = self._run(k, parcel, source, seed, tail, carrier, halves)
+            if torch.is_grad_enabled():
+                self._graphs[k] = _Graph(source, (*edges(tensors), *carrier.roots()), carrier, halves)
+        if (k + 1) % self._segments:
+            self._carried[k + 1] = carrier.outgoing()
+        return self._parcel(tensors, skeleton)
 
     def recompute(self, k: int) -> None:
         """R: run F again with the same random numbers and buffers, this time keeping what the backward needs."""
         rerun = self._reruns.pop(k)
-        source = Source()
+        carrier, source, halves = Carrier(rerun.carried), Source(), Halves() if rerun.split else None
         with standing_in(rerun.buffers):
-            tensors, _ = self._run(k, rerun.parcel, source, rerun.seed, rerun.tail)
-        self._graphs[k] = _Graph(source, edges(tensors))
+            tensors, _ = self._run(k, rerun.parcel, source, rerun.seed, rerun.tail, carrier, halves)
+        self._graphs[k] = _Graph(source, (*edges(tensors), *carrier.roots()), carrier, halves)
 
     def backward(self, k: int, gradients: Gradients) -> Gradients:
         """B: from gradients of the outputs to gradients of the inputs; parameters accumulate into `.grad`."""
         graph = self._graphs.pop(k)
         with self._draws.backward(self._modules, self._mode):
-            backward(graph.roots, gradients)
+            backward(graph.roots, self._with_carried(k, graph, gradients))
+        self._carried_gradients[k - 1] = graph.carrier.gradients()
         return graph.source.gradients()
+
+    def backward_input(self, k: int, gradients: Gradients) -> Gradients:
+        """I: what `backward` gives, leaving to W what can wait; all of `backward` if the forward was not split."""
+        halves = self._graphs[k].halves
+        if halves is None:
+            return self.backward(k, gradients)
+        graph = self._graphs.pop(k)
+        self._halves[k] = halves
+        with self._draws.backward(self._modules, self._mode):
+            halves.input_gradients(graph.roots, self._with_carried(k, graph, gradients))
+        self._carried_gradients[k - 1] = graph.carrier.gradients()
+        return graph.source.gradients()
+
+    def backward_weight(self, k: int) -> None:
+        """W: parameters accumulate into `.grad`; nothing is left to do if the forward was not split."""
+        halves = self._halves.pop(k, None)
+        if halves is not None:
+            with self._draws.backward(self._modules, self._mode):
+                halves.weight_gradients()
 
     def forget(self) -> None:
         """Drop whatever is held, after a failure."""
         self._graphs.clear()
         self._reruns.clear()
+        self._halves.clear()
+        self._carried.clear()
+        self._carried_gradients.clear()
+
+    def _with_carried(self, k: int, graph: _Graph, gradients: Gradients) -> Gradients:
+        """`gradients` of the outputs, and behind them those of what was carried to the next segment."""
+        carried = self._carried_gradients.pop(k, ())
+        outputs = len(graph.roots) - graph.carrier.count
+        if not carried:
+            return (*gradients, *(None,) * graph.carrier.count) if gradients else ()
+        return (*(gradients or (None,) * outputs), *carried)
 
     def _run(
-        self, k: int, parcel: Parcel, source: Source, seed: int, tail: Tail | None
+        self,
+        k: int,
+        parcel: Parcel,
+        source: Source,
+        seed: int,
+        tail: Tail | None,
+        carrier: Carrier,
+        halves: Halves | None = None,
     ) -> tuple[tuple[Tensor, ...], Skeleton]:
         tensors, written = self._guard(parcel.tensors)
         value = parcel.skeleton.build(source.open(tensors, parcel.needs_grad))
-        with self._draws.action():
+        with self._draws.action(), carrier if self._segments > 1 else nullcontext():
             for place, layer in enumerate(self._modules):
                 with self._draws.layer(layer, self._mode, stream(seed, self._first_layer + place, k)):
                     try:
-                        value = layer(value)
+                        with split_layer(halves, layer, self._names[place]):
+                            value = layer(value)
                     except Exception as error:
                         error.add_note(f"raised by layer {self._names[place]} ({type(layer).__name__})")
                         raise

@@ -5,11 +5,42 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, Final
 
+from headrace.schedule.catalogue.chimera import chimera
+from headrace.schedule.catalogue.dualpipe import dualpipe, dualpipe_v
 from headrace.schedule.catalogue.gpipe import gpipe
-from headrace.schedule.catalogue.one_f_one_b import one_f_one_b
+from headrace.schedule.catalogue.hanayo import hanayo
+from headrace.schedule.catalogue.interleaved import interleaved, interleaved_zb
+from headrace.schedule.catalogue.looped_bfs import looped_bfs
+from headrace.schedule.catalogue.one_f_one_b import eager_1f1b, one_f_one_b
+from headrace.schedule.catalogue.pipedream import pipedream, pipedream_2bw
+from headrace.schedule.catalogue.seq1f1b import seq1f1b
+from headrace.schedule.catalogue.v_memory import v_half, v_min
+from headrace.schedule.catalogue.zb_v import zb_v
+from headrace.schedule.catalogue.zero_bubble import zb_h1, zb_h2
 from headrace.schedule.schedule import Schedule
 
-CATALOGUE: Final[Mapping[str, Callable[..., Schedule]]] = MappingProxyType({"gpipe": gpipe, "1f1b": one_f_one_b})
+CATALOGUE: Final[Mapping[str, Callable[..., Schedule]]] = MappingProxyType(
+    {
+        "gpipe": gpipe,
+        "1f1b": one_f_one_b,
+        "eager-1f1b": eager_1f1b,
+        "interleaved": interleaved,
+        "looped-bfs": looped_bfs,
+        "zb-h1": zb_h1,
+        "zb-h2": zb_h2,
+        "interleaved-zb": interleaved_zb,
+        "zb-v": zb_v,
+        "v-min": v_min,
+        "v-half": v_half,
+        "hanayo": hanayo,
+        "seq1f1b": seq1f1b,
+        "chimera": chimera,
+        "dualpipe": dualpipe,
+        "dualpipe-v": dualpipe_v,
+        "pipedream": pipedream,
+        "pipedream-2bw": pipedream_2bw,
+    }
+)
 
 
 def build(name: str, *, ranks: int, micro_batches: int, **options: Any) -> Schedule:
@@ -31,6 +62,5 @@ def build(name: str, *, ranks: int, micro_batches: int, **options: Any) -> Sched
 
 
 def describe(name: str) -> str:
-    """The one line that says what the schedule `name` is, from its module's docstring."""
-    module = inspect.getmodule(CATALOGUE[name])
-    return (inspect.getdoc(module) or "").splitlines()[0]
+    """The one line that says what the schedule `name` is, from its generator's docstring."""
+    return (inspect.getdoc(CATALOGUE[name]) or "").splitlines()[0]

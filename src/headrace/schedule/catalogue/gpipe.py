@@ -11,7 +11,7 @@ Makespan (m+p−1)(F+B), bubble (p−1)/(m+p−1), and all m micro-batches in fl
 
 from typing import Literal, get_args
 
-from headrace.schedule.actions import BACKWARD, FORWARD, Action, Kind
+from headrace.schedule.catalogue.alternation import alternate
 from headrace.schedule.catalogue.recompute import Recompute, add_recompute
 from headrace.schedule.numbers import at_least
 from headrace.schedule.placement import Placement
@@ -21,12 +21,12 @@ Drain = Literal["reverse", "forward"]
 
 
 def gpipe(ranks: int, micro_batches: int, *, recompute: Recompute = "never", drain: Drain = "reverse") -> Schedule:
-    """GPipe's schedule, one stage a rank.
+    """GPipe: all forwards, a flush, all backwards (Huang et al., 2019).
 
     Args:
         ranks: p, at least 1.
         micro_batches: m, at least 1.
-        recompute: which micro-batches drop their activations after F and recompute them before B.
+        recompute: which stages drop which micro-batches' activations after F, as `add_recompute` reads it.
         drain: the order of the backwards: "reverse", as in the paper, or "forward".
 
     Raises:
@@ -35,11 +35,8 @@ def gpipe(ranks: int, micro_batches: int, *, recompute: Recompute = "never", dra
     at_least(1, ranks=ranks, micro_batches=micro_batches)
     if drain not in get_args(Drain):
         raise ValueError(f"drain={drain!r} is unknown: choose one of {', '.join(get_args(Drain))}")
-    forwards = range(micro_batches)
-    backwards = reversed(forwards) if drain == "reverse" else forwards
-    order: list[tuple[Kind, int]] = [(FORWARD, k) for k in forwards]
-    order += [(BACKWARD, k) for k in backwards]
-    rows = tuple(
-        add_recompute((Action(rank, kind, k) for kind, k in order), recompute, micro_batches) for rank in range(ranks)
-    )
-    return Schedule("gpipe", rows, Placement.loop(ranks), micro_batches)
+    rows = []
+    for rank in range(ranks):
+        cells = [(rank, k) for k in range(micro_batches)]
+        rows.append(alternate(cells, cells[::-1] if drain == "reverse" else cells, warm_up=micro_batches))
+    return add_recompute(Schedule("gpipe", tuple(rows), Placement.loop(ranks), micro_batches), recompute)
