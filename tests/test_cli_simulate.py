@@ -11,15 +11,15 @@ from typer.testing import CliRunner
 
 from headrace.cli.exits import Exit
 from headrace.cli.main import app
-from headrace.schedule import build, parse
+from headrace.schedule import CATALOGUE, build, parse
 
 
 def run(*arguments, stdin=None):
     return CliRunner().invoke(app, list(arguments), input=stdin)
 
 
-def simulate_json(*arguments):
-    result = run("simulate", "--json", *arguments)
+def simulate_json(*arguments, stdin=None):
+    result = run("simulate", "--json", *arguments, stdin=stdin)
     assert result.exit_code == Exit.DONE, result.stderr
     assert result.stderr == ""
     return json.loads(result.stdout)
@@ -112,7 +112,9 @@ def test_options_reach_the_simulation():
     assert makespan("--recompute", "always") == 2 * 4 + 3
     assert makespan("--recompute", "always", "--recompute-cost", "0") == 9
     assert makespan("--schedule", "gpipe", "--recompute", "except_last", "--recompute-cost", "10") == 9 + 10
-    spans = simulate_json("--schedule", "gpipe", "--drain", "forward", "--ranks", "1", "--micro-batches", "2")["spans"]
+    spans = simulate_json("--schedule", "gpipe", "--option", "drain=forward", "--ranks", "1", "--micro-batches", "2")[
+        "spans"
+    ]
     assert [span["action"] for span in spans] == ["0F0", "0F1", "0B0", "0B1"]
 
 
@@ -134,8 +136,8 @@ def test_text_can_be_checked():
         (["--micro-batches", "-1"], "micro_batches=-1 must be at least 1"),
         (["--schedule", "zb"], "schedule='zb' is unknown: choose one of gpipe, 1f1b"),
         (["--recompute", "no"], "recompute='no' is unknown: choose one of never, always, except_last"),
-        (["--drain", "forward"], "schedule '1f1b' has no option 'drain': it takes recompute"),
-        (["--schedule", "gpipe", "--drain", "up"], "drain='up' is unknown: choose one of reverse, forward"),
+        (["--option", "drain=forward"], "schedule '1f1b' has no option 'drain': it takes recompute"),
+        (["--schedule", "gpipe", "--option", "drain=up"], "drain='up' is unknown: choose one of reverse, forward"),
         (["--forward", "fast"], "--forward fast: 'fast' is not a number; write seconds: one number, or one per stage"),
         (["--forward", "1,,2"], "--forward 1,,2: '' is not a number"),
         (["--backward", "1/0"], "--backward 1/0: '1/0' is not a number"),
@@ -167,12 +169,24 @@ def test_what_cannot_be_parsed_ends_with_two(arguments):
 
 
 def test_the_catalogue():
-    result = run("schedules", "--ranks", "3", "--micro-batches", "6")
+    result = run("schedules")
     assert result.exit_code == Exit.DONE
     lines = [re.sub(" +", " ", line) for line in result.stdout.splitlines()]
-    assert "gpipe 25.0 % 6 on every rank (m+p−1)(F+B) (p−1)/(m+p−1) m" in lines
-    assert "1f1b 25.0 % 3, 2, 1 (m+p−1)(F+B) (p−1)/(m+p−1) min(p−r, m)" in lines
+    assert "gpipe 1 27.3 % 8 48 1 –" in lines
+    assert "zb-h1 1 11.1 % 4 48 1 –" in lines
+    assert "interleaved 2 15.8 % 5.5 112 1 –" in lines
+    assert "dualpipe 1 7.7 % 5 48 2 even p; no running statistics" in lines
+    assert "pipedream 1 27.3 % 4 48 4 optimizer=; other mathematics: delayed weights" in lines
     assert any(line.startswith("gpipe: GPipe: all forwards") for line in lines)
+    assert {line.split()[0] for line in lines if line} >= set(CATALOGUE)
+
+
+def test_the_catalogue_says_what_does_not_exist_for_the_numbers():
+    result = run("schedules", "--ranks", "3", "--micro-batches", "6")
+    assert result.exit_code == Exit.DONE
+    assert "not for these numbers: ranks=3 is odd, but dualpipe pairs ranks: use 4, or dualpipe-v" in result.stdout
+    entries = json.loads(run("schedules", "--ranks", "3", "--micro-batches", "6", "--json").stdout)["schedules"]
+    assert [entry["name"] for entry in entries if "refused" in entry] == ["chimera", "dualpipe"]
 
 
 def test_the_catalogue_as_json():
@@ -181,13 +195,13 @@ def test_the_catalogue_as_json():
     entries = {entry.pop("name"): entry for entry in found["schedules"]}
     assert entries["1f1b"] == {
         "description": entries["1f1b"]["description"],
+        "needs": "",
+        "stages_per_rank": 1,
         "bubble_fraction": 0.25,
+        "peak": 3,
         "peak_in_flight": [3, 2, 1],
-        "formulas": {
-            "makespan": "(m+p−1)(F+B)",
-            "bubble_fraction": "(p−1)/(m+p−1)",
-            "peak_in_flight": "min(p−r, m)",
-        },
+        "messages": 24,
+        "copies": 1,
     }
 
 
@@ -288,4 +302,46 @@ def test_a_pipe_that_cannot_encode_a_character_does_not_end_the_command():
 
 def test_every_schedule_of_the_catalogue_can_be_simulated_and_printed():
     for entry in json.loads(run("schedules", "--json").stdout)["schedules"]:
-        assert parse(run("simulate", "--schedule", entry["name"], "--text").stdout).micro_batches == 8
+        order = parse(run("simulate", "--schedule", entry["name"], "--text").stdout)
+        assert order.micro_batches == 8 * order.segments
+
+
+def test_a_schedule_from_a_file(tmp_path):
+    file = tmp_path / "mine.csv"
+    file.write_text(run("simulate", "--schedule", "zb-v", "--ranks", "2", "--micro-batches", "5", "--text").stdout)
+    expected = simulate_json("--schedule", "zb-v", "--ranks", "2", "--micro-batches", "5")
+    found = simulate_json("--schedule-file", str(file), "--ranks", "2")
+    assert (found.pop("schedule"), found.pop("closed_form")) == ("mine", None)
+    assert found.items() <= expected.items()
+    assert simulate_json("--schedule-file", "-", stdin=file.read_text()) == found | {
+        "schedule": "stdin",
+        "closed_form": None,
+    }
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--micro-batches", "4"], "--micro-batches 4, but the schedule in {file} is for 2: leave --micro-batches out"),
+        (["--ranks", "1"], "--ranks 1, but the schedule in {file} is for 2: leave --ranks out"),
+        (["--option", "drain=forward"], "--option goes with a schedule's name; a file says all there is"),
+    ],
+)
+def test_a_file_says_all_there_is(tmp_path, arguments, message):
+    file = tmp_path / "mine.csv"
+    file.write_text("0F0,0F1,0B0,0B1\n1F0,1B0,1F1,1B1\n")
+    result = run("simulate", "--schedule-file", str(file), *arguments)
+    assert (result.exit_code, result.stderr) == (Exit.USAGE, f"headrace simulate: {message.format(file=file)}\n")
+
+
+def test_a_file_that_deadlocks_is_refuted(tmp_path):
+    file = tmp_path / "mine.csv"
+    file.write_text("0B0,0F0\n")
+    result = run("simulate", "--schedule-file", str(file))
+    assert result.exit_code != Exit.DONE
+    assert "mine deadlocks: rank 0 waits at 0B0 for 0F0" in result.stderr
+
+
+def test_recompute_by_stage():
+    spans = simulate_json("--ranks", "2", "--micro-batches", "2", "--recompute", "1")["spans"]
+    assert [span["action"] for span in spans if "R" in span["action"]] == ["1R0", "1R1"]

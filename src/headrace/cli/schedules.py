@@ -1,24 +1,17 @@
 """`headrace schedules`: the catalogue, and `headrace schedules check`: a proof of a schedule that someone wrote."""
 
-import sys
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from headrace.cli.chosen import read_schedule
 from headrace.cli.exits import Exit
 from headrace.cli.output import fail, print_json, stdout, user_arguments
-from headrace.costs import Costs
-from headrace.report.tables import in_words, table
+from headrace.report.catalogue import Entry, Refused, entries
+from headrace.report.tables import table
 from headrace.report.units import percent
-from headrace.schedule.catalogue import CATALOGUE, build, describe
 from headrace.schedule.check import InvalidSchedule, check
-from headrace.schedule.text import parse
-from headrace.simulate.closed_forms import closed_form
-from headrace.simulate.simulator import simulate
-
-# A backward takes about twice as long as a forward; the two kinds of bubble below depend on no more than that.
-_FORWARD, _BACKWARD = 1, 2
+from headrace.schedule.numbers import at_least
 
 schedules = typer.Typer(invoke_without_command=True)
 
@@ -30,41 +23,51 @@ def list_schedules(
     micro_batches: Annotated[int, typer.Option(help="How many micro-batches, m.")] = 8,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """List the schedules that can be asked for by name, with their bubble and memory; or check one of your own."""
+    """List the schedules that can be asked for by name, with bubble, memory and messages; or check one of your own."""
     if context.invoked_subcommand is not None:
         return
-    found = []
     with user_arguments("schedules"):
-        for name in CATALOGUE:
-            timeline = simulate(build(name, ranks=ranks, micro_batches=micro_batches), Costs(_FORWARD, 1, 1))
-            theory = closed_form(name, ranks, micro_batches, _FORWARD, _BACKWARD)
-            found.append((name, timeline, theory.formulas if theory else None))
+        at_least(1, ranks=ranks, micro_batches=micro_batches)
+    found = list(entries(ranks, micro_batches))
     if as_json:
-        keys = ("makespan", "bubble_fraction", "peak_in_flight")
-        entries = [
-            {
-                "name": name,
-                "description": describe(name),
-                "bubble_fraction": timeline.bubble_fraction,
-                "peak_in_flight": timeline.peak_in_flight,
-                "formulas": dict(zip(keys, formulas, strict=True)) if formulas else None,
-            }
-            for name, timeline, formulas in found
-        ]
-        print_json({"ranks": ranks, "micro_batches": micro_batches, "schedules": entries})
+        print_json({"ranks": ranks, "micro_batches": micro_batches, "schedules": list(map(_as_data, found))})
         return
-    rows = []
-    for name, timeline, formulas in found:
-        makespan, bubble, peak = formulas or ("–", "–", "–")
-        measured = (percent(timeline.bubble_fraction), in_words(timeline.peak_in_flight))
-        rows.append((name, *measured, makespan, bubble, peak))
     console = stdout()
-    console.print(f"p = {ranks} ranks, m = {micro_batches} micro-batches, equal stages, a backward twice a forward\n")
-    columns = ("schedule", "bubble", "peak in flight", "makespan formula", "bubble formula", "peak formula")
-    console.print(table(columns, rows))
-    console.print()
-    for name, _, _ in found:
-        console.print(f"{name}: {describe(name)}")
+    console.print(
+        f"p = {ranks} ranks, m = {micro_batches} micro-batches; a rank takes as long for F as for I and for W\n"
+    )
+    columns = ("schedule", "stages a rank", "bubble", "peak", "messages", "copies", "needs")
+    console.print(table(columns, [_row(entry) for entry in found if isinstance(entry, Entry)]))
+    console.print(
+        "\npeak: activations that the fullest rank holds, in micro-batches of a p-th of the model\n"
+        "copies: how often the parameters are held, as replicas or as versions\n"
+    )
+    for entry in found:
+        console.print(f"{entry.name}: {entry.description}", soft_wrap=True)
+        if isinstance(entry, Refused):
+            console.print(f"    not for these numbers: {entry.reason}", soft_wrap=True)
+
+
+def _row(entry: Entry) -> tuple[object, ...]:
+    bubble = percent(entry.timeline.bubble_fraction)
+    peak = f"{float(entry.peak):g}"
+    return entry.name, entry.stages_per_rank, bubble, peak, entry.messages, entry.copies, entry.needs or "–"
+
+
+def _as_data(entry: Entry | Refused) -> dict[str, object]:
+    if isinstance(entry, Refused):
+        return {"name": entry.name, "description": entry.description, "refused": entry.reason}
+    return {
+        "name": entry.name,
+        "description": entry.description,
+        "needs": entry.needs,
+        "stages_per_rank": entry.stages_per_rank,
+        "bubble_fraction": entry.timeline.bubble_fraction,
+        "peak": entry.peak,
+        "peak_in_flight": entry.proof.peak_in_flight,
+        "messages": entry.messages,
+        "copies": entry.copies,
+    }
 
 
 @schedules.command(name="check")
@@ -76,17 +79,14 @@ def check_file(
     """Prove that a schedule in grid notation is complete and cannot deadlock; exit code 1 and the reason if not."""
     command = "schedules check"
     try:
-        text = sys.stdin.read() if file == "-" else Path(file).read_text(encoding="utf-8-sig")
-        proof = check(parse(text, name=Path(file).stem if file != "-" else "stdin"))
-    except OSError as error:
-        fail(command, f"FILE {file}: {error.strerror}", Exit.USAGE)
+        proof = check(read_schedule(file))
     except InvalidSchedule as refutation:
         if as_json:
             print_json({"valid": False, "reason": str(refutation)})
             raise typer.Exit(Exit.CHECK_FAILED) from None
         fail(command, refutation, Exit.CHECK_FAILED)
     except ValueError as malformed:
-        fail(command, f"FILE {file}: {malformed}", Exit.USAGE)
+        fail(command, malformed, Exit.USAGE)
     if as_json:
         depth = {f"{a}-{b}": d for (a, b), d in proof.queue_depth.items()}
         print_json({"valid": True, "peak_in_flight": proof.peak_in_flight, "queue_depth": depth})

@@ -7,13 +7,14 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
+from headrace.cli.chosen import FileOption, OptionsOption, chosen_schedule
 from headrace.cli.output import print_json, stdout, user_arguments
 from headrace.costs import Costs
 from headrace.report.gantt import gantt
 from headrace.report.tables import in_words, ranks_table, table
 from headrace.report.units import percent, seconds
 from headrace.schedule.actions import RECOMPUTE
-from headrace.schedule.catalogue import CATALOGUE, build
+from headrace.schedule.catalogue import CATALOGUE
 from headrace.schedule.schedule import Schedule
 from headrace.search import Found, InFlight
 from headrace.search import search as run_search
@@ -21,16 +22,23 @@ from headrace.simulate.closed_forms import ClosedForm, closed_form
 from headrace.simulate.simulator import simulate as run_simulation
 from headrace.timeline import Timeline
 
+_SIZE = (4, 8)
+_NOT_ITS_ORDER = {"drain", "stages_per_rank", "segments"}
+"""Options that closed forms know of; others make another order than theirs."""
+
 _PER_STAGE = "seconds: one number, or one per stage separated by commas"
 
 
 def simulate(
     *,
     schedule: Annotated[str, typer.Option(help=f"One of {', '.join(CATALOGUE)}.")] = "1f1b",
-    ranks: Annotated[int, typer.Option(help="How many ranks, p.")] = 4,
-    micro_batches: Annotated[int, typer.Option(help="How many micro-batches, m.")] = 8,
-    recompute: Annotated[str, typer.Option(help="Recompute forwards: never, always or except_last.")] = "never",
-    drain: Annotated[str | None, typer.Option(help="Order of gpipe's backwards: reverse or forward.")] = None,
+    schedule_file: FileOption = None,
+    ranks: Annotated[int | None, typer.Option(help="How many ranks, p.", show_default="4")] = None,
+    micro_batches: Annotated[int | None, typer.Option(help="How many micro-batches, m.", show_default="8")] = None,
+    recompute: Annotated[
+        str, typer.Option(help="Recompute forwards: never, always, except_last, or the stages, such as 0,1.")
+    ] = "never",
+    option: OptionsOption = None,
     forward: Annotated[str, typer.Option(help=f"Cost of F in {_PER_STAGE}.")] = "1",
     backward: Annotated[str | None, typer.Option(help=f"Cost of B in {_PER_STAGE}.", show_default="2")] = None,
     backward_input: Annotated[str | None, typer.Option(help="Cost of I, the input-gradient part of B.")] = None,
@@ -52,13 +60,12 @@ def simulate(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Simulate a schedule: Gantt chart, makespan, bubble and micro-batches in flight, beside the closed form."""
-    options = {"recompute": recompute} if drain is None else {"recompute": recompute, "drain": drain}
     with user_arguments("simulate"):
         if text and as_json:
             raise ValueError("--text and --json are two forms of output: give one of them")
         if not search and (exact or time_limit is not None or in_flight is not None):
             raise ValueError("--time-limit, --exact and --in-flight are options of --search: give it too")
-        order = build(schedule, ranks=ranks, micro_batches=micro_batches, **options)
+        order = chosen_schedule(schedule, schedule_file, ranks, micro_batches, recompute, option or (), _SIZE)
         costs = Costs(
             forward=_numbers("--forward", forward),
             **_backward(backward, backward_input, backward_weight),
@@ -71,7 +78,8 @@ def simulate(
         timeline = run_simulation(order, costs)
         console = stdout()
         chart = gantt(timeline, console.width if width is None else width) if not (text or as_json) else None
-    theory = _theory(order, costs)
+    by_the_book = schedule_file is None and not search and {o.partition("=")[0] for o in option or ()} <= _NOT_ITS_ORDER
+    theory = _theory(order, costs) if by_the_book else None
     if text:
         typer.echo(order.to_text(), nl=False)
     elif as_json:
@@ -162,7 +170,17 @@ def _theory(schedule: Schedule, costs: Costs) -> ClosedForm | None:
     f, b = forward.pop(), backward.pop()
     if not f + b:
         return None
-    return closed_form(schedule.name, schedule.ranks, schedule.micro_batches, f, b)
+    weight = per_stage["W"][0] if len(set(per_stage["W"])) == 1 else None
+    return closed_form(
+        schedule.name,
+        schedule.ranks,
+        schedule.micro_batches,
+        f,
+        b,
+        weight=weight,
+        stages_per_rank=schedule.stages // schedule.ranks,
+        segments=schedule.segments,
+    )
 
 
 def _as_data(schedule: Schedule, timeline: Timeline, theory: ClosedForm | None) -> dict[str, object]:

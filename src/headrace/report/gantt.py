@@ -6,10 +6,11 @@
 
 Kinds differ by letter and brackets, so that the picture says the same without colour. An action shorter than one
 column is drawn where its column holds nothing longer, so a crowded chart shows more of the busy time than of the idle.
+Of an overlapped pair, each part gets half of the time in which both run.
 """
 
 from collections.abc import Iterable, Sequence
-from itertools import groupby
+from itertools import groupby, pairwise
 from math import floor, log10
 from typing import Final, NamedTuple
 
@@ -32,6 +33,7 @@ _LOOKS: Final[dict[Kind, _Look]] = {
     "I": _Look("(", ")", ("black on green", "black on bright_green")),
     "W": _Look("<", ">", ("black on magenta", "black on bright_magenta")),
     "R": _Look("{", "}", ("white on blue", "white on bright_blue")),
+    "U": _Look("", "", ("black on white", "black on bright_white")),
 }
 _IDLE: Final = "·"
 _FEWEST_COLUMNS: Final = 30  # so that each entry of the legend fits
@@ -100,8 +102,8 @@ def _draw(chart: Text, row: Sequence[Span], scale: float, used: int, many_stages
     """Append one rank's row: who owns each column is settled first, then runs of one owner become blocks."""
     owner: list[int | None] = [None] * used
     short: list[tuple[int, int]] = []
-    for index, span in enumerate(row):
-        start, end = max(0, _column(span.start, scale)), _column(span.end, scale)
+    for index, (begin, stop) in enumerate(_halved(row)):
+        start, end = max(0, _column(begin, scale)), _column(stop, scale)
         if end > start:
             owner[start:end] = [index] * (min(end, used) - start)
         else:
@@ -116,6 +118,16 @@ def _draw(chart: Text, row: Sequence[Span], scale: float, used: int, many_stages
         else:
             action = row[index_or_none].action
             chart.append(_block(action, length, many_stages), _LOOKS[action.kind].styles[action.micro_batch % 2])
+
+
+def _halved(row: Sequence[Span]) -> list[tuple[float, float]]:
+    """Start and end of each span; of two that are the same time, its first and its second half."""
+    times = [(span.start, span.end) for span in row]
+    for index, (one, other) in enumerate(pairwise(times)):
+        if one == other and one[0] < one[1]:
+            middle = (one[0] + one[1]) / 2
+            times[index], times[index + 1] = (one[0], middle), (middle, one[1])
+    return times
 
 
 def _block(action: Action, length: int, many_stages: bool) -> str:
