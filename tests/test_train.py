@@ -13,6 +13,7 @@ import torch
 from typer.testing import CliRunner
 
 from headrace.cli.main import app
+from headrace.schedule import CATALOGUE
 from headrace.schedule.actions import Action
 from headrace.train.config import TrainConfig
 from headrace.train.job import Prepared, StepRecord, train
@@ -83,6 +84,32 @@ def test_the_same_seed_is_the_same_run_whatever_the_pipeline(text: Path) -> None
     assert losses[0] == losses[2]
 
 
+@pytest.mark.parametrize("schedule", sorted(set(CATALOGUE) - {"pipedream", "pipedream-2bw"}))
+def test_every_synchronous_schedule_trains_alike(text: Path, schedule: str) -> None:
+    losses = []
+    for name in ("1f1b", schedule):
+        records: list[StepRecord] = []
+        config = TrainConfig(
+            schedule=name, layers=2, dim=16, heads=2, sequence=16, batch=8, steps=3, warm_up=1, data=str(text),
+            evaluation_batches=1,
+        )  # fmt: skip
+        train(config, on_step=records.append)
+        losses.append([record.loss for record in records])
+    assert losses[0] == pytest.approx(losses[1], rel=1e-5)
+
+
+def test_a_schedule_from_a_file_trains(text: Path, tmp_path: Path) -> None:
+    file, out = tmp_path / "mine.csv", tmp_path / "run"
+    file.write_text("0F0,0F1,0I0,0W0,0B1\n1F0,1B0,1F1,1I1,1W1\n")
+    done = _headrace(
+        "train", "--schedule-file", str(file), "--layers", "2", "--dim", "16", "--heads", "2", "--seq", "16", "--batch",
+        "4", "--steps", "2", "--data", str(text), "--out", str(out),
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "mine, 2 ranks, 2 micro-batches of 2 × 16 bytes" in done.stdout
+    assert "0F0,0F1," in json.loads((out / "config.json").read_text())["grid"]
+
+
 def test_learning_rate_warms_up_and_falls_to_a_twentieth() -> None:
     rates = [learning_rate(step, 100, 10, 2.0) for step in range(100)]
     assert rates[:10] == pytest.approx([0.2 * (step + 1) for step in range(10)])
@@ -100,6 +127,8 @@ def test_learning_rate_warms_up_and_falls_to_a_twentieth() -> None:
         ({"ranks": 9, "layers": 2}, "ranks=9"),
         ({"learning_rate": 0.0}, "learning_rate=0.0"),
         ({"device": "tpu"}, "device='tpu'"),
+        ({"schedule": "pipedream"}, "schedule 'pipedream' is asynchronous"),
+        ({"schedule": "zb-v", "ranks": 4, "layers": 4}, "schedule 'zb-v' has 8 stages, but layers=4 blocks"),
     ],
 )
 def test_impossible_configurations_are_refused_by_name(wrong: dict[str, Any], says: str) -> None:

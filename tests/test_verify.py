@@ -94,3 +94,23 @@ def test_mistakes_end_with_code_2() -> None:
     assert "--ranks two" in done.stderr
     done = CliRunner().invoke(app, ["verify", *SMALL, "--ranks", "7"])
     assert done.exit_code == 2
+
+
+@pytest.mark.parametrize("name", ["zb-h1", "zb-v", "dualpipe", "hanayo"])
+def test_every_kind_of_schedule_is_bitwise_the_unsplit_model(name: str) -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(*(nn.Linear(6, 6) for _ in range(4)))
+    batch = torch.randn(8, 6), torch.randn(8, 6)
+    found = hr.verify(
+        model, nn.functional.mse_loss, batch, ranks=[2], micro_batches=[4], schedules=[name], recompute=["never"]
+    )
+    assert found, str(found)
+
+
+@pytest.mark.parametrize(
+    ("name", "why"), [("pipedream", "it learns with delayed weights"), ("seq1f1b", "it cuts sequences into segments")]
+)
+def test_other_mathematics_are_not_compared_bit_by_bit(name: str, why: str) -> None:
+    model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
+    with pytest.raises(ValueError, match=f"{name}.* cannot be compared bit by bit with the unsplit model: {why}"):
+        hr.verify(model, nn.functional.mse_loss, (torch.ones(8, 2), torch.ones(8, 2)), ranks=[2], schedules=[name])

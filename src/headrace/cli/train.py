@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from headrace.cli.chosen import FileOption, OptionsOption, chosen_schedule
 from headrace.cli.exits import Exit
 from headrace.cli.output import fail, print_json, stdout, user_arguments
 from headrace.train.config import TrainConfig
@@ -19,9 +20,15 @@ _DEFAULT = TrainConfig()
 def train(
     *,
     ranks: Annotated[int | None, typer.Option(help="Pipeline ranks, p.", show_default="2, or torchrun's")] = None,
-    micro_batches: Annotated[int, typer.Option(help="Micro-batches per step, m.")] = _DEFAULT.micro_batches,
-    schedule: Annotated[str, typer.Option(help="A schedule: see headrace schedules.")] = _DEFAULT.schedule,
-    recompute: Annotated[str, typer.Option(help="Recompute: never, always or except_last.")] = _DEFAULT.recompute,
+    micro_batches: Annotated[
+        int | None, typer.Option(help="Micro-batches per step, m.", show_default=str(_DEFAULT.micro_batches))
+    ] = None,
+    schedule: Annotated[str, typer.Option(help="A schedule: see headrace schedules.")] = "1f1b",
+    schedule_file: FileOption = None,
+    option: OptionsOption = None,
+    recompute: Annotated[
+        str, typer.Option(help="Recompute: never, always, except_last, or the stages, such as 0,1.")
+    ] = "never",
     layers: Annotated[int, typer.Option(help="Transformer blocks, between embedding and head.")] = _DEFAULT.layers,
     dim: Annotated[int, typer.Option(help="Width of the model.")] = _DEFAULT.dim,
     heads: Annotated[int, typer.Option(help="Attention heads.")] = _DEFAULT.heads,
@@ -47,11 +54,12 @@ def train(
     ready: list[Prepared] = []
     with user_arguments("train"):
         processes = process_count()
+        size = (processes if processes > 1 else _DEFAULT.ranks, _DEFAULT.micro_batches)
+        order = chosen_schedule(schedule, schedule_file, ranks, micro_batches, recompute, option or (), size)
         config = TrainConfig(
-            ranks=ranks if ranks is not None else processes if processes > 1 else _DEFAULT.ranks,
-            micro_batches=micro_batches,
-            schedule=schedule,
-            recompute=recompute,
+            ranks=order.ranks,
+            micro_batches=order.micro_batches // order.segments,
+            schedule=order,
             layers=layers,
             dim=dim,
             heads=heads,
@@ -84,7 +92,7 @@ def train(
             fail("train", failure, Exit.WORKER_FAILED)
     screen.result(ready[0], result)
     if files is not None:
-        files.finish(config.schedule, ready[0].predicted, result.measured)
+        files.finish(order.name, ready[0].predicted, result.measured)
         files.close()
         typer.echo(f"\nrun written to {out}", err=True)
     if as_json and first:

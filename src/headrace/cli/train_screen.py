@@ -8,6 +8,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from headrace.report.gantt import gantt
 from headrace.report.tables import in_words, ranks_table, table
 from headrace.report.units import count, percent, seconds
+from headrace.schedule.actions import RECOMPUTE
 from headrace.train.config import TrainConfig
 from headrace.train.job import Prepared, Result, StepRecord
 
@@ -51,9 +52,12 @@ class TrainScreen:
         for note in prepared.notes:
             self._results.print(note)
         rows = -(-config.batch // config.micro_batches)
+        order = config.order()
+        recomputed = sum(action.kind == RECOMPUTE for row in order.rows for action in row)
+        again = f", {recomputed} forwards recomputed" if recomputed else ""
         self._results.print(
-            f"\n{config.schedule}, {config.ranks} ranks, {config.micro_batches} micro-batches of {rows} × "
-            f"{config.sequence} bytes, recompute {config.recompute}\n"
+            f"\n{order.name}, {config.ranks} ranks, {config.micro_batches} micro-batches of {rows} × "
+            f"{config.sequence} bytes{again}\n"
         )
         self._results.print(_cut_table(prepared))
         self._results.print()

@@ -35,7 +35,7 @@ class LayerProfile:
         both[-1] += self.loss_forward + self.loss_backward
         return tuple(both)
 
-    def stage_costs(self, cut: Sequence[int]) -> Costs:
+    def stage_costs(self, cut: Sequence[int], segments: int = 1) -> Costs:
         """What the stages of a cut take, the loss counted in the last one.
 
         The two parts of the backward are not measured apart: a layer with parameters gets half of it for each, as
@@ -43,6 +43,8 @@ class LayerProfile:
 
         Args:
             cut: how many layers each stage has, as `partition` says.
+            segments: in how many pieces sequences are cut; each gets an equal share, though attention makes later
+                ones dearer.
 
         Raises:
             ValueError: the cut has an empty stage, or not as many layers as the model.
@@ -57,7 +59,8 @@ class LayerProfile:
         forward, backward_input, backward_weight = (_sums(part, cut) for part in (self.forward, inputs, weight))
         forward[-1] += self.loss_forward
         backward_input[-1] += self.loss_backward
-        return Costs(forward=forward, backward_input=backward_input, backward_weight=backward_weight)
+        f, i, w = ([each / segments for each in part] for part in (forward, backward_input, backward_weight))
+        return Costs(forward=f, backward_input=i, backward_weight=w)
 
 
 def _sums(values: Sequence[Seconds], cut: Sequence[int]) -> list[Seconds]:

@@ -1,9 +1,12 @@
 """What `headrace train` is asked to do."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
+from headrace.schedule.catalogue import build
+from headrace.schedule.catalogue.recompute import Recompute
 from headrace.schedule.numbers import at_least
+from headrace.schedule.schedule import Schedule
 
 
 @dataclass(frozen=True)
@@ -13,7 +16,7 @@ class TrainConfig:
     Attributes:
         ranks: p.
         micro_batches: m.
-        schedule, recompute: as for `Pipeline`.
+        schedule, recompute: as for `Pipeline`; a `Schedule` must be for these ranks and micro-batches.
         layers, dim, heads: of the GPT.
         sequence: bytes per row.
         batch: rows per step.
@@ -33,8 +36,8 @@ class TrainConfig:
 
     ranks: int = 2
     micro_batches: int = 4
-    schedule: str = "1f1b"
-    recompute: str = "never"
+    schedule: str | Schedule = "1f1b"
+    recompute: Recompute = "never"
     layers: int = 6
     dim: int = 128
     heads: int = 4
@@ -75,12 +78,38 @@ class TrainConfig:
                 f"ranks={self.ranks}, but layers={self.layers} blocks, the embedding and the head make only "
                 f"{self.layers + 2} layers to cut: use fewer ranks or more layers"
             )
+        order = self.order()
+        if order.stages > self.layers + 2:
+            raise ValueError(
+                f"schedule {order.name!r} has {order.stages} stages, but layers={self.layers} blocks, the embedding "
+                f"and the head make only {self.layers + 2} layers to cut: use more layers or fewer stages"
+            )
+        if order.asynchronous:
+            raise ValueError(
+                f"schedule {order.name!r} is asynchronous: its stages learn with delayed weights, which is not the job "
+                "that headrace train compares; use hr.Pipeline(…, optimizer=…) for it"
+            )
         for name in ("learning_rate", "clip"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name}={getattr(self, name)} must be above 0")
         if self.device not in ("auto", "cpu", "cuda"):
             raise ValueError(f"device={self.device!r} must be auto, cpu or cuda")
 
+    def order(self) -> Schedule:
+        """The schedule itself.
+
+        Raises:
+            ValueError: there is none for these numbers.
+        """
+        if isinstance(self.schedule, Schedule):
+            return self.schedule
+        return build(self.schedule, ranks=self.ranks, micro_batches=self.micro_batches, recompute=self.recompute)
+
     def as_dict(self) -> dict[str, Any]:
-        """Plain data for config.json."""
-        return asdict(self)
+        """Plain data for config.json; of a Schedule, its name and the grid."""
+        plain = {item.name: getattr(self, item.name) for item in fields(self)}
+        if isinstance(self.schedule, Schedule):
+            plain |= {"schedule": self.schedule.name, "grid": self.schedule.to_text()}
+        if not isinstance(self.recompute, str):
+            plain["recompute"] = sorted(self.recompute)
+        return plain

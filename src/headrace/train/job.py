@@ -110,21 +110,21 @@ def train(
     model = gpt(layers=config.layers, dim=config.dim, heads=config.heads, sequence=config.sequence)
     device = _device(config.device)
     model.to(device)
+    order = config.order()
     rows = -(-config.batch // config.micro_batches)
     x, y = (part[:rows].to(device) for part in batches.batch(0))
     profile = profile_as_rank(model, x, config.ranks, loss_fn=next_byte_loss, target=y)
-    cut = partition(profile.costs, config.ranks)
+    cut = partition(profile.costs, order.stages)
     with Pipeline(
         model,
         next_byte_loss,
         ranks=config.ranks,
         micro_batches=config.micro_batches,
-        schedule=config.schedule,
-        recompute=config.recompute,
+        schedule=order,
         cut=cut,
         devices=device,
     ) as pipe:
-        costs = profile.stage_costs(cut)
+        costs = profile.stage_costs(cut, order.segments)
         on_ready(Prepared(text.notes, profile, cut, costs, simulate(pipe.schedule, costs), _per_stage(profile, cut)))
         before = _held_out_loss(pipe, held_out)
         after = before

@@ -15,7 +15,8 @@ from headrace.runtime.pipeline import Pipeline
 from headrace.runtime.process.processes import from_all
 from headrace.runtime.process.shares import computing_as_a_rank
 from headrace.runtime.stage.boundary import Value
-from headrace.train.reference import Unsplit, backward_order
+from headrace.schedule.catalogue import build
+from headrace.train.reference import Order, Unsplit, accumulation_orders, refuse_other_mathematics
 
 MakeOptimizer = Callable[[Iterable[tuple[str, nn.Parameter]]], torch.optim.Optimizer]
 
@@ -127,16 +128,16 @@ def verify(
     whole: dict[int, _Trace] = {}
     comparisons = []
     for p, m, name, again in product(ranks, micro_batches, schedules, recompute):
+        order = build(name, ranks=p, micro_batches=m, recompute=again)
+        refuse_other_mathematics(order)
         own = copy.deepcopy(model)
-        with Pipeline(
-            own, loss_fn, ranks=p, micro_batches=m, schedule=name, recompute=again, cut=cut, loss_weight=loss_weight
-        ) as pipe:
+        with Pipeline(own, loss_fn, ranks=p, micro_batches=m, schedule=order, cut=cut, loss_weight=loss_weight) as pipe:
             got = _trace(lambda: pipe.step(x, y), pipe.named_parameters, pipe.named_buffers, make, steps)
-            order = backward_order(pipe.schedule)
+            orders = accumulation_orders(order, pipe.cut)
         with computing_as_a_rank(p):
-            expected = _unsplit(model, loss_fn, loss_weight, x, y, order, make, steps)
+            expected = _unsplit(model, loss_fn, loss_weight, x, y, orders, make, steps)
             if p not in whole:
-                whole[p] = _unsplit(model, loss_fn, loss_weight, x, y, [0], make, 1)
+                whole[p] = _unsplit(model, loss_fn, loss_weight, x, y, [[[0]]] * len(orders), make, 1)
         first = {key: tensor for key, tensor in got.gradients.items() if key.startswith("step 1: ")}
         comparisons.append(
             Comparison(
@@ -159,13 +160,13 @@ def _unsplit(
     loss_weight: LossWeight,
     x: Value,
     y: Value,
-    order: Sequence[int],
+    orders: Sequence[Order],
     make: MakeOptimizer,
     steps: int,
 ) -> _Trace:
     own = copy.deepcopy(model)
     unsplit = Unsplit(own, loss_fn, loss_weight)
-    return _trace(lambda: unsplit.step(x, y, order), own.named_parameters, own.named_buffers, make, steps)
+    return _trace(lambda: unsplit.step(x, y, orders), own.named_parameters, own.named_buffers, make, steps)
 
 
 def _trace(
