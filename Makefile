@@ -5,7 +5,7 @@ VENV := .venv
 READY := $(VENV)/.ready
 TRAIN_ARGS ?=
 
-.PHONY: train test test-all lint format bench clean
+.PHONY: train test test-all lint format docs clean
 
 train: $(READY)
 	$(VENV)/bin/headrace train $(TRAIN_ARGS)
@@ -25,6 +25,9 @@ lint: $(READY)
 format: $(READY)
 	$(VENV)/bin/ruff check --fix .
 	$(VENV)/bin/ruff format .
+
+docs: $(READY)
+	$(VENV)/bin/python docs/make_schedules.py
 
 # constraints.txt names the exact version of torch, so that pip takes the build that fits this machine.
 $(READY): pyproject.toml constraints.txt
