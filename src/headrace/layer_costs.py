@@ -1,0 +1,104 @@
+"""What each layer of a model costs for one micro-batch: measured, or computed from shapes and a description of hardware.
+
+A cut adds layers up to stages, so everything that a planner asks of a model is in here:
+
+    layers   embedding  block0  block1  block2  head         cut (2, 3)
+             ╰── stage 0 ────╯  ╰────── stage 1 ─────╯  ──▶  Costs of 2 stages, with their Memory
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+
+from headrace.costs import Bytes, Costs, Memory, Seconds
+
+
+@dataclass(frozen=True)
+class LayerCosts:
+    """Seconds and bytes of the layers of a model, in order, for one micro-batch of `rows` rows.
+
+    Attributes:
+        names: of the layers, as the unsplit model's parameter names begin.
+        rows: of the micro-batch that this is about.
+        forward: seconds of F; the last layer's with the loss.
+        backward_input: seconds of I.
+        backward_weight: seconds of W.
+        parameters: bytes of the weights.
+        trained: bytes held besides while training: gradients and optimizer state.
+        activations: bytes that F keeps for the backward.
+        for_weight: those of them that are still needed after I, until W.
+        output: bytes of what the layer hands on to the next one.
+        transient: bytes that the layer needs only while it runs.
+
+    Raises:
+        ValueError: there is no layer, attributes have different lengths, or a number is negative.
+    """
+
+    names: tuple[str, ...]
+    rows: int
+    forward: tuple[Seconds, ...]
+    backward_input: tuple[Seconds, ...]
+    backward_weight: tuple[Seconds, ...]
+    parameters: tuple[Bytes, ...]
+    trained: tuple[Bytes, ...]
+    activations: tuple[Bytes, ...]
+    for_weight: tuple[Bytes, ...]
+    output: tuple[Bytes, ...]
+    transient: tuple[Bytes, ...]
+
+    def __post_init__(self) -> None:
+        if not self.names:
+            raise ValueError("there is no layer")
+        if self.rows < 1:
+            raise ValueError(f"rows={self.rows} must be at least 1")
+        for item in fields(self):
+            if item.name in ("names", "rows"):
+                continue
+            numbers = tuple(getattr(self, item.name))
+            if len(numbers) != len(self.names):
+                raise ValueError(f"{item.name} has {len(numbers)} numbers for {len(self.names)} layers")
+            if min(numbers) < 0:
+                raise ValueError(f"{item.name} has a negative number: {min(numbers)}")
+            object.__setattr__(self, item.name, numbers)
+
+    @property
+    def layers(self) -> int:
+        """How many there are."""
+        return len(self.names)
+
+    @property
+    def seconds(self) -> tuple[Seconds, ...]:
+        """F + I + W of each layer."""
+        each = zip(self.forward, self.backward_input, self.backward_weight, strict=True)
+        return tuple(f + i + w for f, i, w in each)
+
+    def stage_costs(self, cut: Sequence[int]) -> Costs:
+        """The costs of the stages of a cut; latency, bandwidth, update and reduction are left at nothing.
+
+        Args:
+            cut: how many layers each stage has.
+
+        Raises:
+            ValueError: the cut has an empty stage, or not as many layers as there are.
+        """
+        if any(count < 1 for count in cut) or sum(cut) != self.layers:
+            raise ValueError(f"cut={tuple(cut)} must give every stage a layer or more, {self.layers} layers in all")
+        ends = [sum(cut[: stage + 1]) for stage in range(len(cut))]
+        boundary = [self.output[end - 1] for end in ends[:-1]]
+        held = [p + t for p, t in zip(_sums(self.parameters, cut), _sums(self.trained, cut), strict=True)]
+        return Costs(
+            forward=_sums(self.forward, cut),
+            backward_input=_sums(self.backward_input, cut),
+            backward_weight=_sums(self.backward_weight, cut),
+            message=boundary,
+            memory=Memory(
+                activations=_sums(self.activations, cut),
+                for_weight=_sums(self.for_weight, cut),
+                stage_input=[0, *boundary],
+                parameters=held,
+            ),
+        )
+
+
+def _sums(values: Sequence[float], cut: Sequence[int]) -> list[float]:
+    rest = iter(values)
+    return [sum(next(rest) for _ in range(count)) for count in cut]
