@@ -55,7 +55,7 @@ class Acting:
         self._versions: dict[int, Versions] = {}
         if schedule.asynchronous:
             row, reads = schedule.rows[rank], version_read(schedule, rank)
-            self._versions = {i: Versions(i, s.layers, optimizers[i], row, reads) for i, s in stages.items()}
+            self._versions = {i: Versions(i, s.layers, optimizers.get(i), row, reads) for i, s in stages.items()}
         # Whether a gradient must flow into and out of (stage, micro-batch) is known from its forward, at both ends
         # of the boundary alike: where it need not, no message is sent.
         self._gradient_comes: dict[tuple[int, int], bool] = {}

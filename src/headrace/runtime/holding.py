@@ -61,8 +61,9 @@ class Holding:
                 stages[index] = Stage(index, layers, model.first_layer[index], devices[rank], draws)
                 if rank == here[0]:
                     self.stages[index] = stages[index]
-                if make_optimizer is not None:
-                    self.optimizers[index] = make_optimizer(list(named_parameters(layers)))
+                parameters = list(named_parameters(layers))
+                if make_optimizer is not None and parameters:  # torch's optimizers refuse to have none
+                    self.optimizers[index] = make_optimizer(parameters)
                 if len(holders) > 1:
                     sums.append(LaneSum(index, layers, holders, rank, here[:1] if len(here) > 1 else holders))
             self.executors[rank] = Executor(rank, stages, clock_for(devices[rank]), sums, self.optimizers, overlap)

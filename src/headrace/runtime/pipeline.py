@@ -9,14 +9,15 @@ from torch import Tensor, nn
 
 from headrace.runtime.batch.feed import Feed, same_rows
 from headrace.runtime.batch.loss import LossFn, loss_tail, metrics_tail
-from headrace.runtime.batch.microbatch import LossWeight, join, per_update
+from headrace.runtime.batch.microbatch import LossWeight, per_update
 from headrace.runtime.executor import Overlap
 from headrace.runtime.holding import Holding, MakeOptimizer
 from headrace.runtime.model.cut import named_parameters
 from headrace.runtime.model.devices import Devices
 from headrace.runtime.model.mode import evaluating
-from headrace.runtime.model.warn import warn_of_batch_statistics
+from headrace.runtime.model.warn import warn_of_batch_statistics, warn_of_nothing_carried
 from headrace.runtime.prepare import prepare
+from headrace.runtime.results import join_all, results_of, share, share_means
 from headrace.runtime.stage.boundary import Value
 from headrace.runtime.stage.randomness import drawing_watched, stream
 from headrace.runtime.transport.choose import choose_transport
@@ -116,7 +117,7 @@ class Pipeline:
         held = self._transport.held_ranks
         self._holding = Holding(prepared.model, placement, held, dict(enumerate(prepared.devices)), optimizer, overlap)
         self.optimizers = self._holding.optimizers
-        """Of an asynchronous schedule: by stage, those that this process holds."""
+        """Of an asynchronous schedule: by stage, those that this process holds; a stage without parameters has none."""
 
         self._feed = Feed(
             placement=placement,
@@ -155,22 +156,25 @@ class Pipeline:
         """
         if not torch.is_grad_enabled() or torch.is_inference_mode_enabled():
             raise ValueError("step needs gradients, but was called under no_grad or inference_mode: use evaluate there")
-        if not self._told:
-            self._told = True
+        first, self._told = not self._told, True
+        if first:
             warn_of_batch_statistics(self._holding.layers, self.schedule.micro_batches)
         work = self._transport.guarded(lambda: self._training_work(x, y))
         fresh = [p for p in self.parameters() if p.grad is None]
         try:
             with drawing_watched(self._holding.shared_draws, self._recomputes):
                 outcomes = self._perform(self.schedule, work)
-            losses = {k: {"loss": loss} for k, loss in _results(outcomes).items()}
-            loss = self._share_means(losses, work.shares)["loss"]
+            losses = {k: {"loss": loss} for k, loss in results_of(outcomes).items()}
+            loss = share_means(self._transport, losses, work.shares)["loss"]
         except BaseException as error:
             for parameter in fresh:
                 parameter.grad = None
             if isinstance(error, KeyboardInterrupt):  # it may have come between what the transport guards
                 self._transport.interrupted(error)
             raise
+        if first and self.schedule.segments > 1:
+            carries = any(stage.carries for stage in self._holding.stages.values())
+            warn_of_nothing_carried(self.schedule.name, carries)
         self.steps += 1
         self._spans = [span for _, outcome in sorted(outcomes.items()) for span in outcome.spans]
         return loss
@@ -224,7 +228,7 @@ class Pipeline:
             )
 
         outcomes, done = self._forward_only(lambda: self._feed.rows(x, y), work)
-        return self._share_means(_results(outcomes), done.shares)
+        return share_means(self._transport, results_of(outcomes), done.shares)
 
     def predict(self, x: Value = None) -> Value:
         """The model's output for x in evaluation mode, without gradients: the same in every process.
@@ -240,8 +244,9 @@ class Pipeline:
             return Work(self._feed.inputs(x, m), keep, seed=self._seed(_EVALUATION))
 
         outcomes, _ = self._forward_only(lambda: self._feed.rows(x, None, target=False), work)
-        everywhere = self._everywhere(_results(outcomes))
-        return self._transport.guarded(lambda: self._joined(everywhere))
+        everywhere = share(self._transport, results_of(outcomes))
+        segments = self.schedule.segments, self._feed.sequence_dim
+        return self._transport.guarded(lambda: join_all(everywhere, self._output_split, *segments))
 
     # -- what it holds -----------------------------------------------------------------------------------------------
 
@@ -343,42 +348,6 @@ class Pipeline:
         prepared = self._transport.guarded(lambda: work(m))
         with evaluating(self._holding.modules), torch.no_grad():
             return self._perform(self.schedule.forward_only(m), prepared), prepared
-
-    def _joined(self, results: Mapping[int, Value]) -> Value:
-        """The outputs of all micro-batches as one, segments first."""
-        segments = self.schedule.segments
-        in_order = [results[k] for k in sorted(results)]
-        if segments > 1:
-            pieces = range(0, len(in_order), segments)
-            in_order = [join(in_order[i : i + segments], self._feed.sequence_dim) for i in pieces]
-        return join(in_order, self._output_split)
-
-    def _everywhere(self, results: Mapping[int, Any]) -> Mapping[int, Any]:
-        """The results of all last stages, in every process; where all of them are, as they are."""
-        merged = {k: result for part in self._transport.gather(results) for k, result in part.items()}
-        return results if len(results) == len(merged) else merged
-
-    def _share_means(self, results: Mapping[int, Mapping[str, Tensor]], shares: Sequence[float]) -> dict[str, Tensor]:
-        """The weighted sums of the last stages' results, in every process."""
-        terms: dict[str, Tensor] = {}
-        order = sorted(results)
-        for name in results[order[0]] if results else ():
-            stacked = torch.stack([results[k][name].detach() for k in order])
-            weights = torch.tensor([shares[k] for k in order], dtype=stacked.dtype, device=stacked.device)
-            terms[name] = stacked * weights
-        if len(self._transport.held_ranks) == self.schedule.ranks:
-            return {name: term.sum() for name, term in terms.items()}
-        # all sum up on the CPU: so it is the same number everywhere
-        parts = self._transport.gather((order, {name: term.cpu() for name, term in terms.items()}))
-        holders = [part for part in parts if part[0]]
-        merged = torch.tensor([k for whose, _ in holders for k in whose]).argsort()
-        sums = {name: torch.cat([part[name] for _, part in holders])[merged].sum() for name in holders[0][1]}
-        return {name: total.to(terms[name].device) if name in terms else total for name, total in sums.items()}
-
-
-def _results(outcomes: Mapping[int, Outcome]) -> dict[int, Any]:
-    """What the last stages that are held here left, by micro-batch."""
-    return {k: result for _, outcome in sorted(outcomes.items()) for k, result in outcome.results.items()}
 
 
 def _as_it_is(output: Value) -> Value:

@@ -17,6 +17,22 @@ class WholeBackwardWarning(UserWarning):
     """A layer's backward is not split, though the schedule splits that of its stage."""
 
 
+class NothingCarriedWarning(UserWarning):
+    """Sequences are cut into segments, but no layer looks back at earlier segments."""
+
+
+def warn_of_nothing_carried(schedule: str, carries: bool) -> None:
+    """Warn if a schedule cuts sequences and no layer says that it looks back, as attention must."""
+    if not carries:
+        warnings.warn(
+            f"schedule {schedule!r} cuts sequences into segments, but no layer held here carried anything from one "
+            "segment to the next: that is right only if each token is treated by itself. Attention must use "
+            "headrace.carry, or it sees no earlier segment",
+            NothingCarriedWarning,
+            stacklevel=3,
+        )
+
+
 def warn_of_batch_statistics(layers: Mapping[str, nn.Module], micro_batches: int) -> None:
     """Warn if layers in training mode normalise over the rows of a batch that comes in several micro-batches."""
     if micro_batches == 1:

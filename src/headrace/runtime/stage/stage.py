@@ -82,6 +82,8 @@ class Stage:
         self._graphs: dict[int, _Graph] = {}
         self._reruns: dict[int, _Rerun] = {}
         self._halves: dict[int, Halves] = {}
+        self.carries = False
+        """Whether a layer has left something for the next segment of a sequence."""
         self._segments = 1
         self._carried: dict[int, Mapping[Key, Parcel]] = {}
         self._carried_gradients: dict[int, Gradients] = {}
@@ -118,6 +120,7 @@ class Stage:
                 self._graphs[k] = _Graph(source, (*edges(tensors), *carrier.roots()), carrier, halves)
         if (k + 1) % self._segments:
             self._carried[k + 1] = carrier.outgoing()
+            self.carries = self.carries or bool(self._carried[k + 1])
         return self._parcel(tensors, skeleton)
 
     def recompute(self, k: int) -> None:

@@ -27,7 +27,7 @@ class Versions:
     Args:
         stage: its number.
         layers: of the stage.
-        optimizer: of its parameters.
+        optimizer: of its parameters; None if it has none.
         row: the actions of its rank.
         reads: how many updates the weights have had that each (stage, micro-batch) reads.
     """
@@ -36,7 +36,7 @@ class Versions:
         self,
         stage: int,
         layers: Mapping[str, nn.Module],
-        optimizer: Optimizer,
+        optimizer: Optimizer | None,
         row: tuple[Action, ...],
         reads: Mapping[tuple[int, int], int],
     ) -> None:
@@ -56,7 +56,8 @@ class Versions:
                 self._left[self._reads[k]] += 1
         self._newest = 0
         self._versions: dict[int, dict[nn.Parameter, nn.Parameter]] = {}
-        optimizer.zero_grad()
+        if optimizer is not None:
+            optimizer.zero_grad()
 
     @contextmanager
     def reading(self, micro_batch: int) -> Iterator[None]:
@@ -90,8 +91,9 @@ class Versions:
             self._keep()
             for master in self._masters:
                 master.data = master.data.clone()
-        self._optimizer.step()
-        self._optimizer.zero_grad()
+        if self._optimizer is not None:
+            self._optimizer.step()
+            self._optimizer.zero_grad()
         self._newest += 1
 
     def _keep(self) -> dict[nn.Parameter, nn.Parameter]:

@@ -13,10 +13,14 @@ class Transport(Protocol):
 
     Attributes:
         held_ranks: the ranks that this process runs.
+        alone: whether those are all.
     """
 
     @property
     def held_ranks(self) -> tuple[int, ...]: ...
+
+    @property
+    def alone(self) -> bool: ...
 
     def close(self) -> None:
         """End threads and connections; called again, it does nothing."""

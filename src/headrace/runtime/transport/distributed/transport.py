@@ -65,6 +65,7 @@ class DistributedTransport:
         self._rank = dist.get_rank()
         processes = dist.get_world_size()
         self.held_ranks = (self._rank,)
+        self.alone = processes == 1
         self._alarm = Alarm(self._rank, processes, _from_first)
         self._inbox = Inbox(self._alarm)
         self._collective = Collective(self._alarm, self._inbox)

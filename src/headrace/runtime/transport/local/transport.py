@@ -33,6 +33,7 @@ class LocalTransport:
 
     def __init__(self, devices: Sequence[torch.device]) -> None:
         self.held_ranks = tuple(range(len(devices)))
+        self.alone = True
         self._devices = list(devices)
         self._process = os.getpid()
         self._carrier = Carrier(devices)
