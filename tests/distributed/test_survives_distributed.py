@@ -432,9 +432,9 @@ class Held:
         )
 
 
-def wait_for_threads() -> None:
-    """Until a switchboard, if it has nobody to serve any more, has ended."""
-    for thread in threading.enumerate():
+def wait_for_threads(others: set[threading.Thread]) -> None:
+    """Until the switchboards that are not among `others` have ended, as they have nobody to serve any more."""
+    for thread in set(threading.enumerate()) - others:
         if thread.name == "headrace switchboard":
             thread.join(10)
 
@@ -488,13 +488,14 @@ def many_pipelines(links: str) -> tuple[Held, Held]:
                 pipe.close()
             del pipe
 
+    others = set(threading.enumerate())
     for _ in range(3):
         some()
-    wait_for_threads()
+    wait_for_threads(others)
     before = Held.now()
     for _ in range(10):
         some()
-    wait_for_threads()
+    wait_for_threads(others)
     return before, Held.now()
 
 
@@ -536,7 +537,7 @@ def threads_of(links: str) -> tuple[list[str], list[str]]:
     with small(links) as pipe:
         pipe.step(seeded(4, 6), seeded(4, 1))
         during = sorted(thread.name for thread in set(threading.enumerate()) - before)
-    wait_for_threads()
+    wait_for_threads(before)
     return during, sorted(thread.name for thread in set(threading.enumerate()) - before)
 
 
