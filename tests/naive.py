@@ -11,7 +11,15 @@ from itertools import pairwise
 
 from hypothesis import strategies as st
 
-from headrace.schedule import Action, Placement, Schedule
+from headrace.schedule import Action, Placement, Schedule, build
+
+
+def built(name: str, ranks: int, micro_batches: int) -> Schedule:
+    """That schedule of the catalogue; on one rank more if it only takes an even number of them."""
+    try:
+        return build(name, ranks=ranks, micro_batches=micro_batches)
+    except ValueError:
+        return build(name, ranks=ranks + 1, micro_batches=micro_batches)
 
 
 def needs(schedule: Schedule) -> dict[Action, list[Action]]:

@@ -97,10 +97,10 @@ def test_as_many_versions_as_check_counts(schedule):
 
 
 def test_a_measured_timeline_whose_spans_overlap_goes_by_its_times():
-    schedule = parse("0F0,0F1,0B0,0B1")
-    spans = zip(schedule.rows[0], [(0, 1), (1, 5), (1, 3), (5, 6)], strict=True)
+    schedule = parse("0F0,0B0,0F1,0B1")
+    spans = zip(schedule.rows[0], [(0, 1), (1, 5), (2, 3), (5, 6)], strict=True)
     timeline = Timeline(1, [Span(0, action, *times) for action, times in spans])
-    assert memory_over_time(timeline, schedule, Memory(activations=1)) == (((0, 0), (0, 1), (1, 2), (3, 1), (6, 0)),)
+    assert memory_over_time(timeline, schedule, Memory(activations=1)) == (((0, 0), (0, 1), (2, 2), (5, 1), (6, 0)),)
 
 
 def test_updates_at_the_end_of_the_step_change_nothing():

@@ -116,6 +116,14 @@ def test_the_two_of_a_pair_start_when_both_may_and_end_together():
     assert times(schedule, Costs(1, 1, 2, transfer=1, pair=[3, 100]))["0F2"] == (7, 10)
 
 
+def test_pairs_of_a_row_may_be_any_number_of_micro_batches_apart():
+    schedule = parse("0F0,0F1,(0F2;0B1),(0F3;0B0),0B2,0B3\n1F0,1F1,1B1,1B0,1F2,1B2,1F3,1B3")
+    found = times(schedule, Costs())
+    assert found["1B0"] == (5, 7)
+    assert found["0F2"] == found["0B1"] == (5, 8)
+    assert found["0F3"] == found["0B0"] == (8, 11)
+
+
 def test_a_split_backward_in_a_pair_costs_only_its_part():
     schedule = parse("0F0,(0F1;0I0),0W0,0B1")
     assert times(schedule, Costs(1, 10, 100))["0I0"] == (1, 12)

@@ -28,11 +28,10 @@ def simulate(schedule: Schedule, costs: Costs) -> Timeline:
     end together. A result is at once where it is wanted if that is on the same rank. Otherwise it travels without
     occupying either rank: it occupies the link for bytes ÷ bandwidth, then arrives `costs.transfer` later.
 
-        rank 0  [ 0F0 ][ 0F1 ]                  one at a time: the second message waits for the first
-        link          ├─ 0F0 ───┤├─ 0F1 ───┤    (otherwise its bar would begin at the end of 0F1)
-                                ┊          ┊
-                         transfer ┊          ┊
-        rank 1                    [ 1F0 ]    [ 1F1 ]
+        rank 0   [ 0F0 ][ 0F1 ]
+        link            ├─ 0F0 ───┤               if it carries one message at a time (otherwise the second bar
+                                  ├─ 0F1 ───┤     begins at the end of 0F1)
+        rank 1                     ···[ 1F0 ]···[ 1F1 ]     ··· transfer
 
     A link goes from one rank to another, in one direction, and carries messages in the order in which its sender makes
     them. If `costs` has `update` or `reduce`, the step ends with the update of each stage (see `updates`).
@@ -67,8 +66,8 @@ def _play(schedule: Schedule, tables: Tables) -> list[Track] | None:
     if at_their_end < schedule.ranks:
         return None
     if schedule.pairs:
-        for row, *columns in zip(schedule.rows, starts, ends, strict=True):
-            _as_actions(row, schedule.pairs, *columns)
+        starts = [_of_actions(row, schedule.pairs, times) for row, times in zip(schedule.rows, starts, strict=True)]
+        ends = [_of_actions(row, schedule.pairs, times) for row, times in zip(schedule.rows, ends, strict=True)]
     return [Track(*columns) for columns in zip(schedule.rows, starts, ends, strict=True)]
 
 
@@ -117,9 +116,15 @@ def _run(
     yield True
 
 
-def _as_actions(row: Iterable[Action], pairs: Collection[Action], *columns: list[Seconds]) -> None:
-    """Make the times of steps those of actions: of a pair's three steps, the second is when both run."""
-    for at, action in enumerate(row):
-        if action in pairs:
-            for times in columns:
-                times[at : at + 3] = [times[at + 1]] * 2
+def _of_actions(row: Iterable[Action], pairs: Collection[Action], of_steps: Iterable[Seconds]) -> list[Seconds]:
+    """A moment of each action, out of those of steps: of a pair's three steps, the second is when both run."""
+    found: list[Seconds] = []
+    actions, moments = iter(row), iter(of_steps)
+    for action in actions:
+        if action not in pairs:
+            found.append(next(moments))
+            continue
+        next(actions)
+        _, both, _ = next(moments), next(moments), next(moments)
+        found += (both, both)
+    return found

@@ -16,7 +16,6 @@ So steps are looked up, not made, and lanes and segments are nothing but other t
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from headrace.costs import Costs, Seconds, spread
@@ -32,40 +31,9 @@ from headrace.schedule.actions import (
     Kind,
 )
 from headrace.schedule.schedule import Schedule
+from headrace.simulate.links import Channel, Link
 
 NOT_YET: Final = -1
-_CACHE_LINE: Final = 8  # slots
-
-
-@dataclass(slots=True)
-class Channel:
-    """All that goes from one rank to another.
-
-    Attributes:
-        free_at: when it has carried all that it was given so far.
-    """
-
-    free_at: Seconds = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Link:
-    """The way of a stage's messages over a channel that carries one at a time.
-
-    Attributes:
-        channel: shared by all that travels between the two ranks.
-        sending: seconds for which a message occupies the channel.
-        latency: seconds from then until it arrives.
-    """
-
-    channel: Channel
-    sending: Seconds
-    latency: Seconds
-
-    def arrival(self, ready: Seconds) -> Seconds:
-        """When a message arrives that is ready now, and behind all that the channel was given before."""
-        self.channel.free_at = max(self.channel.free_at, ready) + self.sending
-        return self.channel.free_at + self.latency
 
 
 class Step(NamedTuple):
@@ -96,23 +64,22 @@ class Slots:
     """Where things are in the one list of slots."""
 
     def __init__(self, stages: int, micro_batches: int) -> None:
-        # Some more than m apart: if m is a power of 2, the slots in use would all fall on the same lines of the cache.
-        self._apart = micro_batches + _CACHE_LINE
-        self._gradients = stages * self._apart
-        self.at_once = 2 * self._gradients
-        self.nowhere = self.at_once + self._apart
+        self._m = micro_batches
+        self._cells = stages * micro_batches
+        self.at_once = 2 * self._cells
+        self.nowhere = self.at_once + micro_batches
 
     def forward(self, stage: int) -> int:
         """Of the result of F; `stage` may be one before the first, whose input is there at once."""
-        return stage * self._apart if stage >= 0 else self.at_once
+        return stage * self._m if stage >= 0 else self.at_once
 
     def gradient(self, stage: int) -> int:
         """Of the result of B or I; `stage` may be one behind the last: `at_once` lies there."""
-        return self._gradients + stage * self._apart
+        return self._cells + stage * self._m
 
     def empty(self) -> list[Seconds]:
         """All slots before anything has run."""
-        return [*[NOT_YET] * self.at_once, *[0] * self._apart, *[NOT_YET] * self._apart]
+        return [*[NOT_YET] * self.at_once, *[0] * self._m, *[NOT_YET] * self._m]
 
 
 class Tables:
@@ -143,7 +110,7 @@ class Tables:
         ]
 
     def steps(self, row: Sequence[Action]) -> tuple[list[Step], list[int]]:
-        """The steps of a row, and the micro-batch of each; a pair makes three (see `_pair_steps`).
+        """The steps of a row, and the micro-batch of each; a pair makes three steps (see `_pair_steps`).
 
         Raises:
             LookupError: an action is of a stage, micro-batch or kind that there is none of, or a pair is none.
@@ -151,31 +118,46 @@ class Tables:
         of, same = self._of, self._numbers
         found = [of[k][stage][kind] for stage, kind, k in row]
         numbers = [same[k] for _, _, k in row]
-        if self._pairs:
-            for at in reversed([at for at, action in enumerate(row) if action in self._pairs]):
-                found[at : at + 2] = self._pair_steps(row[at], row[at + 1])
-                numbers.insert(at, numbers[at])
-        return found, numbers
+        return self._with_pairs(row, found, numbers) if self._pairs else (found, numbers)
 
-    def _pair_steps(self, forward: Action, backward: Action) -> list[Step]:
+    def _with_pairs(
+        self, row: Sequence[Action], found: Sequence[Step], numbers: Sequence[int]
+    ) -> tuple[list[Step], list[int]]:
+        steps: list[Step] = []
+        of: list[int] = []
+        made: dict[tuple[int, int, int], tuple[Step, Step, Step]] = {}
+        rest = zip(row, found, numbers, strict=True)
+        for action, step, k in rest:
+            if action not in self._pairs:
+                steps.append(step)
+                of.append(k)
+                continue
+            backward, partner, other = next(rest, (action, step, k))
+            if action.kind != FORWARD or backward.kind not in GIVES_INPUT_GRADIENT:
+                raise LookupError(f"{action} and {backward} are no pair")
+            key = id(step), id(partner), other - k  # there are few, whereas equal steps by the thousand cost time
+            if key not in made:
+                seconds = step.seconds + partner.seconds if self._pair is None else self._pair[action.stage]
+                made[key] = self._pair_steps(step, partner, other - k, seconds)
+            steps += made[key]
+            of += (k, k, other)
+        return steps, of
+
+    def _pair_steps(self, f: Step, b: Step, shift: int, seconds: Seconds) -> tuple[Step, Step, Step]:
         """Wait for what F needs; wait for what B needs, then do both; give the result of B, too.
 
-        F waits ─┐               ┌─▶ result of F
-                 ├─ F and B run ─┤
-        B waits ─┘               └─▶ result of B
+            F waits ─┐               ┌─▶ result of F
+                     ├─ F and B run ─┤
+            B waits ─┘               └─▶ result of B
+
+        The second is a step of F's micro-batch, from which B's is `shift` away.
         """
-        (s, kind, k), (stage, back, other) = forward, backward
-        if kind != FORWARD or back not in GIVES_INPUT_GRADIENT:
-            raise LookupError(f"{forward} and {backward} are no pair")
-        f, b = self._of[k][s][FORWARD], self._of[other][stage][back]
-        seconds = f.seconds + b.seconds if self._pair is None else self._pair[s]
-        shift = other - k  # B's slots, counted from those of F's micro-batch
         nowhere, at_once = self.slots.nowhere, self.slots.at_once
-        return [
+        return (
             Step(f.waits, f.own, nowhere, 0, 0, None),
-            f._replace(waits=b.waits + shift, own=b.own + shift, seconds=seconds),
-            b._replace(waits=at_once, own=at_once, seconds=0),
-        ]
+            Step(b.waits + shift, b.own + shift, f.fills, seconds, f.after, f.link),
+            Step(at_once, at_once, b.fills, 0, b.after, b.link),
+        )
 
     def _table(self, lane: Sequence[int], first: bool, last: bool) -> Table:
         """The steps of a lane's micro-batches that are the first or the last segment of a sequence, or neither."""

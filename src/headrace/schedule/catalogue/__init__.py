@@ -18,6 +18,7 @@ from headrace.schedule.catalogue.seq1f1b import seq1f1b
 from headrace.schedule.catalogue.v_memory import v_half, v_min
 from headrace.schedule.catalogue.zb_v import zb_v
 from headrace.schedule.catalogue.zero_bubble import zb_h1, zb_h2
+from headrace.schedule.garbage import no_collection
 from headrace.schedule.schedule import Schedule
 
 CATALOGUE: Final[Mapping[str, Callable[..., Schedule]]] = MappingProxyType(
@@ -72,7 +73,8 @@ def build(name: str, *, ranks: int, micro_batches: int, **options: Any) -> Sched
     for option in options:
         if option not in known:
             raise ValueError(f"schedule {name!r} has no option {option!r}: it takes {', '.join(known)}")
-    schedule = generator(ranks, micro_batches, **options)
+    with no_collection():
+        schedule = generator(ranks, micro_batches, **options)
     if not isinstance(schedule, Schedule):
         raise TypeError(f"the generator of schedule={name!r} returned {schedule!r}: it must return a headrace Schedule")
     return schedule
