@@ -345,3 +345,19 @@ def test_a_file_that_deadlocks_is_refuted(tmp_path):
 def test_recompute_by_stage():
     spans = simulate_json("--ranks", "2", "--micro-batches", "2", "--recompute", "1")["spans"]
     assert [span["action"] for span in spans if "R" in span["action"]] == ["1R0", "1R1"]
+
+
+def test_links_pairs_and_updates_reach_the_simulation():
+    def makespan(*arguments):
+        return simulate_json("--ranks", "2", "--micro-batches", "2", *arguments)["makespan"]
+
+    assert makespan("--bandwidth", "10", "--message", "5") == makespan("--transfer", "1/2")
+    both = ("--schedule", "gpipe", "--forward", "0", "--bandwidth", "1", "--message", "3")
+    # the second activation leaves 3 later, the second gradient 1, as it is made 2 after the first
+    assert makespan(*both, "--one-at-a-time") == makespan(*both) + 3 + 1
+    assert makespan("--update", "2", "--reduce", "1,3") == makespan() + 3
+    dualpipe = ("--schedule", "dualpipe", "--micro-batches", "4")
+    assert (
+        simulate_json("--ranks", "2", *dualpipe, "--pair", "1")["makespan"]
+        < simulate_json("--ranks", "2", *dualpipe)["makespan"]
+    )

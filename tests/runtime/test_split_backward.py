@@ -104,6 +104,11 @@ def test_which_backwards_are_split() -> None:
     assert split_in(tuple(Action.parse(a) for a in ("0I0", "1W0", "1I1", "0W0"))) == {(0, 0), (1, 1)}
 
 
+def test_what_is_recomputed_is_split(seen: Seen) -> None:
+    assert_parity(lambda: make("plain"), row("0F0 0F1 0R0 0I0 0R1 0I1 0W0 0W1"), steps=1)
+    assert seen.products == [3, 3]
+
+
 def test_evaluation_and_prediction_do_not_split(seen: Seen) -> None:
     case = make("plain")
     with pipe_of(case, 1, 3, schedule=row(ONE_RANK)) as pipe:

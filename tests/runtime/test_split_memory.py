@@ -173,3 +173,12 @@ def test_forgetting_lets_go_of_what_w_would_have_done() -> None:
         assert memory.live > 0
         stage.forget()
         assert memory.live == 0
+
+
+def test_autocast_keeps_no_casts_of_activations() -> None:
+    """It keeps casts of leaves for later uses, so the beginning of a product must not look like one."""
+    stage, x = stage_of(nn.Linear(DIM, DIM), nn.Tanh(), nn.Linear(DIM, DIM)), torch.randn(ROWS, DIM)
+    levels(stage, x)
+    with torch.autocast("cpu", torch.bfloat16):
+        weights = 2 * (DIM * DIM + DIM) * 2
+        assert levels(stage, x)[2] == weights

@@ -9,6 +9,7 @@ import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 from torch.nn.utils import parametrizations, parametrize
 
+from headrace.runtime.split.ancestry import leaves_of_weight
 from runtime.cases import DIM
 from runtime.pipes import pipe_of
 from runtime.splits import ONE_RANK, WEIGHT, Seen, assert_parity, left, of_function, one_layer, race, row, seen
@@ -90,6 +91,21 @@ def test_hooks_of_a_weight_that_does_not_wait_hear_of_it_once(name: str) -> None
     ours, theirs = heard("0F0 0F1 0I0 0I1 0W0 0W1"), heard("0F0 0F1 0B0 0B1")
     assert len(ours) == len(theirs) == 4
     assert all(map(torch.equal, ours, theirs))
+
+
+def test_weights_that_share_parameters_with_one_that_cannot_wait(seen: Seen) -> None:
+    """The light use of one parameter keeps a product from waiting, and with it the other parameter of that product."""
+    race(of_function(lambda m, x: (x @ m.bias)[:, None] + F.linear(x.sin(), m.weight * m.bias) + m.weight.sum()))
+    assert left(seen) == []
+
+
+def test_what_is_far_from_its_leaves_is_no_weight() -> None:
+    near = far = nn.Parameter(torch.ones(2))
+    for i in range(100):
+        far = far.sin()
+        near = far if i == 5 else near
+    assert leaves_of_weight(near) is not None
+    assert leaves_of_weight(far) is None
 
 
 # -- weights that are made of parameters -----------------------------------------------------------------------------

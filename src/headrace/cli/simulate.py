@@ -45,6 +45,16 @@ def simulate(
     backward_weight: Annotated[str | None, typer.Option(help="Cost of W, the weight-gradient part of B.")] = None,
     recompute_cost: Annotated[str | None, typer.Option(help="Cost of R; that of F if not given.")] = None,
     transfer: Annotated[str, typer.Option(help="Seconds of a hop between ranks: one number, or one per hop.")] = "0",
+    pair: Annotated[
+        str | None, typer.Option(help=f"Cost of an overlapped pair in {_PER_STAGE}.", show_default="both parts")
+    ] = None,
+    message: Annotated[str, typer.Option(help="Bytes of a message: one number, or one per hop.")] = "0",
+    bandwidth: Annotated[str | None, typer.Option(help="Bytes per second of a link.", show_default="no limit")] = None,
+    one_at_a_time: Annotated[
+        bool, typer.Option("--one-at-a-time", help="A link carries one message at a time.")
+    ] = False,
+    update: Annotated[str, typer.Option(help=f"Cost of the optimizer's update in {_PER_STAGE}.")] = "0",
+    reduce: Annotated[str, typer.Option(help=f"Cost of reducing gradients over replicas in {_PER_STAGE}.")] = "0",
     search: Annotated[
         bool, typer.Option("--search", help="Find a better one with the placement of --schedule.")
     ] = False,
@@ -71,6 +81,12 @@ def simulate(
             **_backward(backward, backward_input, backward_weight),
             recompute=None if recompute_cost is None else _numbers("--recompute-cost", recompute_cost),
             transfer=_numbers("--transfer", transfer),
+            pair=None if pair is None else _numbers("--pair", pair),
+            message=_numbers("--message", message),
+            bandwidth=None if bandwidth is None else _numbers("--bandwidth", bandwidth),
+            one_at_a_time=one_at_a_time,
+            update=_numbers("--update", update),
+            reduce=_numbers("--reduce", reduce),
         )
         found = _search(order, costs, in_flight, time_limit, exact) if search else None
         if found is not None:
@@ -163,7 +179,9 @@ def _theory(schedule: Schedule, costs: Costs) -> ClosedForm | None:
     """The closed form where it applies: equal stages, transfers that take no time, no recompute."""
     per_stage = costs.per_stage(schedule.stages)
     forward, backward = set(per_stage["F"]), set(per_stage["B"])
-    if len(forward) > 1 or len(backward) > 1 or any(costs.per_hop(schedule.stages)):
+    if len(forward) > 1 or len(backward) > 1 or any(costs.per_hop(schedule.stages)) or costs.bandwidth is not None:
+        return None
+    if any(per_stage["U"]) or costs.reduce:
         return None
     if any(action.kind == RECOMPUTE for row in schedule.rows for action in row):
         return None

@@ -25,7 +25,7 @@ def warn_of_nothing_carried(schedule: str, carries: bool) -> None:
     """Warn if a schedule cuts sequences and no layer says that it looks back, as attention must."""
     if not carries:
         warnings.warn(
-            f"schedule {schedule!r} cuts sequences into segments, but no layer held here carried anything from one "
+            f"schedule {schedule!r} cuts sequences into segments, but no layer carried anything from one "
             "segment to the next: that is right only if each token is treated by itself. Attention must use "
             "headrace.carry, or it sees no earlier segment",
             NothingCarriedWarning,

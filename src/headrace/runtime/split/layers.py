@@ -11,14 +11,14 @@ from torch import nn
 from headrace.runtime.model.warn import warn_of_whole_backward
 from headrace.runtime.split.halves import Halves
 from headrace.runtime.split.interception import Interception
-from headrace.runtime.stage.randomness import _is_compiled
+from headrace.runtime.stage.randomness import is_compiled
 
 
 def split_layer(halves: Halves | None, layer: nn.Module, name: str) -> AbstractContextManager[Any]:
     """A context around the forward of the layer called `name`, in which what `halves` can split is caught."""
     if halves is None:
         return nullcontext()
-    if _is_compiled(layer):
+    if is_compiled(layer):
         warn_of_whole_backward(layer, name)
         return nullcontext()
     return Interception(halves)

@@ -127,7 +127,7 @@ class SharedGenerators:
         if draws is False:
             yield
             return
-        if _is_compiled(layer):
+        if is_compiled(layer):
             with self._alone(key, seed):
                 yield
             return
@@ -271,7 +271,7 @@ def _undisturbed_state() -> Tensor:
         return torch.default_generator.get_state()
 
 
-def _is_compiled(layer: nn.Module) -> bool:
+def is_compiled(layer: nn.Module) -> bool:
     if "torch._dynamo" not in sys.modules:  # importing it takes a second
         return False
     return any(
