@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import nn
 
+from headrace.models.gpt import gpt, next_byte_loss
 from headrace.partition import partition
 from headrace.profiling import LayerProfile, profile
 
@@ -144,7 +145,7 @@ def test_sample_and_target_are_never_written_to():
     profile(model, x, loss_fn=lambda out, target: (out - target.neg_()).sum(), target=y)
     assert torch.equal(x, kept[0])
     assert torch.equal(y, kept[1])
-    assert len(seen) == 7
+    assert len(seen) == rounds(5, 2)
     assert all(torch.equal(s, x) for s in seen)  # each repeat has a sample of its own
 
 
@@ -156,7 +157,7 @@ def test_hooks_on_accumulation_do_not_fire_and_forward_hooks_stay():
     model[1].register_forward_hook(lambda *_: ran.append(1))
     profile(model, torch.randn(2, 4), repeats=2, warm_up=1)
     assert not accumulated
-    assert len(ran) == 3
+    assert len(ran) == rounds(2, 1)
     assert len(model[1]._forward_hooks) == 1
 
 
@@ -180,6 +181,11 @@ def test_it_measures_backwards_even_where_the_caller_switched_gradients_off(mode
 # --- it measures the true thing ------------------------------------------------------------------------------------
 
 
+def rounds(repeats, warm_up):
+    """With a whole and with a split backward in turn, and one in which bytes are counted."""
+    return 2 * (repeats + warm_up) + 1
+
+
 def test_each_layer_runs_on_what_the_layer_before_it_made():
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 2))
@@ -192,10 +198,10 @@ def test_each_layer_runs_on_what_the_layer_before_it_made():
     for layer in model:
         layer.register_forward_pre_hook(lambda _, args: seen.append(args[0]))
     profile(model, x, repeats=2, warm_up=0)
-    assert len(seen) == 6  # round after round, not layer after layer
-    for got, true in zip(seen, inputs * 2, strict=True):
+    assert len(seen) == 3 * rounds(2, 0)  # round after round, not layer after layer
+    for got, true in zip(seen, inputs * rounds(2, 0), strict=True):
         assert torch.equal(got, true)
-    assert [s.requires_grad for s in seen] == [False, True, True] * 2
+    assert [s.requires_grad for s in seen] == [False, True, True] * rounds(2, 0)
 
 
 def test_only_one_graph_is_alive_at_a_time():
@@ -216,7 +222,7 @@ def test_only_one_graph_is_alive_at_a_time():
 
     layers = [Call(lambda x, i=i: Saves.apply(x, i)) for i in range(4)]
     profile(nn.Sequential(nn.Linear(2, 2), *layers), torch.randn(2, 2), repeats=1, warm_up=1)
-    assert most == [1] * 8
+    assert most == [1] * 4 * rounds(1, 1)
 
 
 def test_a_heavy_layer_costs_more_than_a_light_one():
@@ -260,8 +266,8 @@ def test_forward_and_backward_are_told_apart_and_the_loss_is_the_last_layers():
 
 
 def test_warm_up_is_discarded_and_the_median_ignores_a_disturbance():
-    times = [0.3, 0.01, 0.3, 0.01, 0.01]
-    result = profile(nn.Sequential(sleeper(times)), torch.randn(2), repeats=4, warm_up=1)
+    with_split_ones = [0.3, 0.0, 0.01, 0.0, 0.3, 0.0, 0.01, 0.0, 0.01, 0.0, 0.0]
+    result = profile(nn.Sequential(sleeper(with_split_ones)), torch.randn(2), repeats=4, warm_up=1)
     assert 0.01 <= result.forward[0] < 0.1
     assert 0.05 < result.spread[0] < 0.2  # of 0.01, 0.01, 0.01 and 0.3 the third quartile is 0.0825
 
@@ -276,7 +282,7 @@ def test_the_mode_of_the_model_and_autocast_are_honoured():
     with torch.autocast("cpu", dtype=torch.bfloat16):
         profile(model.eval(), torch.randn(2, 4), repeats=1, warm_up=0)
     profile(model.train(), torch.randn(2, 4), repeats=1, warm_up=0)
-    assert seen == [(torch.bfloat16, False), (torch.float32, True)]
+    assert seen == [(torch.bfloat16, False)] * rounds(1, 0) + [(torch.float32, True)] * rounds(1, 0)
 
 
 def test_autocast_does_not_go_on_with_casts_of_weights_that_were_put_back():
@@ -413,3 +419,52 @@ def test_a_cut_that_does_not_fit_the_layers_is_refused(cut):
 def test_a_profile_cannot_be_changed():
     with pytest.raises(FrozenInstanceError):
         MEASURED.forward = ()
+
+
+def test_the_two_halves_of_a_backward_are_measured_apart():
+    model = nn.Sequential(nn.Linear(64, 64), nn.Linear(64, 64), nn.ReLU())
+    model[0].weight.requires_grad_(False)
+    result = profile(model, torch.randn(2048, 64))
+    assert len(result.backward_input) == len(result.backward_weight) == 3
+    assert result.backward_weight[1] > 10 * result.backward_weight[2]
+    costs = result.stage_costs((1, 1, 1))
+    for stage in range(3):
+        both = costs.backward_input[stage] + costs.backward_weight[stage]
+        assert both == pytest.approx(result.backward[stage])
+
+
+def test_bytes_of_layers_are_counted():
+    model = nn.Sequential(nn.Linear(8, 32), nn.ReLU(), nn.Linear(32, 4), nn.Tanh())
+    x = torch.randn(16, 8)
+    floats = 4
+    result = profile(model, x, loss_fn=F.mse_loss, target=torch.zeros(16, 4)).layer_costs(rows=16)
+    assert result.names == ("0", "1", "2", "3")
+    assert result.output == (16 * 32 * floats, 16 * 32 * floats, 16 * 4 * floats, 0)
+    # a Linear keeps its input, ReLU and Tanh their outputs: that of ReLU is what the next Linear keeps
+    assert result.activations[:3] == (16 * 8 * floats, 16 * 32 * floats, 0)
+    assert result.for_weight == (16 * (8 + 32) * floats, 0, 16 * (32 + 4) * floats, 0)
+    assert result.parameters == ((8 * 32 + 32) * floats, 0, (32 * 4 + 4) * floats, 0)
+    assert result.trained == tuple(3 * size for size in result.parameters)
+
+
+def test_bytes_are_those_that_a_whole_forward_keeps():
+    model = gpt(layers=2, dim=16, heads=2, sequence=12)
+    x, y = torch.randint(0, 256, (3, 12)), torch.randint(0, 256, (3, 12))
+    kept = {}
+
+    def keep(tensor):
+        kept[tensor.untyped_storage()._cdata] = (tensor.untyped_storage(), tensor.untyped_storage().nbytes())
+        return tensor
+
+    own = {p.untyped_storage()._cdata for p in model.parameters()}
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        loss = next_byte_loss(model(x), y)
+    counted = sum(size for address, (_, size) in kept.items() if address not in own)
+    costs = profile(model, x, loss_fn=next_byte_loss, target=y).layer_costs(rows=3)
+    assert sum(costs.activations) == pytest.approx(counted, rel=0.05)
+    assert loss.requires_grad
+
+
+def test_a_profile_without_bytes_has_no_layer_costs():
+    with pytest.raises(ValueError, match=r"this profile has no bytes: take it with hr.profile"):
+        MEASURED.layer_costs(rows=1)

@@ -3,7 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from headrace.costs import Costs, Seconds
+from headrace.costs import Bytes, Costs, Seconds
+from headrace.layer_costs import LayerCosts
+from headrace.profiling.bytes_held import Held
 
 
 @dataclass(frozen=True)
@@ -18,6 +20,10 @@ class LayerProfile:
         spread: seconds between the first and the third quartile of forward + backward.
         parameters: how many numbers each layer learns or holds frozen.
         loss_forward, loss_backward: the loss function's median seconds; 0 if it was not measured.
+        backward_input, backward_weight: median seconds of the two halves of each layer's split backward.
+        parameter_bytes, trained_bytes: of each layer's parameters, and of those that learn.
+        held: bytes of each layer for one micro-batch.
+        loss_activations: bytes that the loss keeps for its backward.
     """
 
     names: tuple[str, ...]
@@ -27,6 +33,12 @@ class LayerProfile:
     parameters: tuple[int, ...]
     loss_forward: Seconds = 0.0
     loss_backward: Seconds = 0.0
+    backward_input: tuple[Seconds, ...] = ()
+    backward_weight: tuple[Seconds, ...] = ()
+    parameter_bytes: tuple[Bytes, ...] = ()
+    trained_bytes: tuple[Bytes, ...] = ()
+    held: tuple[Held, ...] = ()
+    loss_activations: Bytes = 0
 
     @property
     def costs(self) -> tuple[Seconds, ...]:
@@ -38,8 +50,9 @@ class LayerProfile:
     def stage_costs(self, cut: Sequence[int], segments: int = 1) -> Costs:
         """What the stages of a cut take, the loss counted in the last one.
 
-        The two parts of the backward are not measured apart: a layer with parameters gets half of it for each, as
-        matrix products do the same arithmetic twice; a layer without has only the part for the input.
+        The two parts of a backward take as long as a whole one together, in the proportion in which its halves were
+        measured: splitting costs a little, but schedules that do not split do not pay for it. Without that
+        measurement a layer with parameters gets half for each, as matrix products do the same arithmetic twice.
 
         Args:
             cut: how many layers each stage has, as `partition` says.
@@ -54,13 +67,53 @@ class LayerProfile:
                 f"cut={tuple(cut)} must give every stage a layer or more, {len(self.names)} layers in all: "
                 "take it from partition(profile.costs, stages)"
             )
-        weight = [seconds / 2 if own else 0.0 for seconds, own in zip(self.backward, self.parameters, strict=True)]
+        weight = [seconds * share for seconds, share in zip(self.backward, self._weight_shares(), strict=True)]
         inputs = [seconds - part for seconds, part in zip(self.backward, weight, strict=True)]
         forward, backward_input, backward_weight = (_sums(part, cut) for part in (self.forward, inputs, weight))
         forward[-1] += self.loss_forward
         backward_input[-1] += self.loss_backward
         f, i, w = ([each / segments for each in part] for part in (forward, backward_input, backward_weight))
         return Costs(forward=f, backward_input=i, backward_weight=w)
+
+    def _weight_shares(self) -> list[float]:
+        """W ÷ B of each layer."""
+        if not self.backward_weight:
+            return [0.5 if own else 0.0 for own in self.parameters]
+        halves = zip(self.backward_input, self.backward_weight, strict=True)
+        return [w / (i + w) if i + w else 0.0 for i, w in halves]
+
+    def layer_costs(self, rows: int, optimizer_bytes: float = 2) -> LayerCosts:
+        """What a planner asks: for a micro-batch of the `rows` rows that were measured.
+
+        Args:
+            rows: of the sample.
+            optimizer_bytes: the optimizer's state, in bytes per byte of what learns: 2 for Adam, 0 for plain SGD.
+
+        Raises:
+            ValueError: bytes were not measured.
+        """
+        if not self.held:
+            raise ValueError("this profile has no bytes: take it with hr.profile")
+        weight = [seconds * share for seconds, share in zip(self.backward, self._weight_shares(), strict=True)]
+        inputs = [seconds - part for seconds, part in zip(self.backward, weight, strict=True)]
+        last = len(self.names) - 1
+        return LayerCosts(
+            names=self.names,
+            rows=rows,
+            forward=_with_last(self.forward, self.loss_forward),
+            backward_input=_with_last(inputs, self.loss_backward),
+            backward_weight=tuple(weight),
+            parameters=self.parameter_bytes,
+            trained=tuple((1 + optimizer_bytes) * size for size in self.trained_bytes),
+            activations=_with_last([h.activations for h in self.held], self.loss_activations),
+            for_weight=tuple(h.for_weight for h in self.held),
+            output=tuple(h.output if i < last else 0 for i, h in enumerate(self.held)),
+            transient=tuple(h.transient for h in self.held),
+        )
+
+
+def _with_last(values: Sequence[float], more: float) -> tuple[float, ...]:
+    return (*values[:-1], values[-1] + more)
 
 
 def _sums(values: Sequence[Seconds], cut: Sequence[int]) -> list[Seconds]:

@@ -8,11 +8,12 @@ One round runs the whole chain, layer by layer, and ends each layer's graph befo
 So a layer sees what the layer before it really hands over, only one layer's graph is alive at a time, and repeats are
 interleaved: when the machine slows down for a while, all layers feel it alike. The first rounds (start-up costs,
 compilation, cold caches) don't count; of the others the median does, which a few disturbed rounds cannot move.
+
+Rounds with a whole backward take turns with rounds in which it is split into I and W; a last one counts bytes.
 """
 
-import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import replace
 from statistics import median, quantiles
 from typing import Any
 
@@ -22,10 +23,11 @@ from torch.nn.parameter import is_lazy
 
 from headrace.costs import Seconds
 from headrace.profiling.as_found import left_as_found
+from headrace.profiling.bytes_held import Held, bytes_of
 from headrace.profiling.layer_profile import LayerProfile
+from headrace.profiling.probe import How, Probe, copy_of
 from headrace.runtime.model.chain import layers_of
-from headrace.runtime.stage.boundary import Parcel, Value, take_apart
-from headrace.runtime.stage.gradients import Source, edges
+from headrace.runtime.stage.boundary import Value, take_apart
 from headrace.schedule.numbers import at_least
 
 
@@ -64,25 +66,28 @@ def profile(
     if loss_fn is None and target is not None:
         raise ValueError("target is given without loss_fn: give both, or neither")
     layers = layers_of(model)
-    probes = [_Probe(f"layer {name!r} ({type(layer).__name__})", layer, layer) for name, layer in layers.items()]
+    probes = [Probe(f"layer {name!r} ({type(layer).__name__})", layer, layer) for name, layer in layers.items()]
     if loss_fn is not None:
         holder = loss_fn if isinstance(loss_fn, nn.Module) else None
-        probes.append(_Probe("loss_fn", lambda output: loss_fn(output, own_target), holder))
+        probes.append(Probe("loss_fn", lambda output: loss_fn(output, own_target), holder))
     modules = [probe.module for probe in probes if probe.module is not None]
     devices = _accelerators(probes, sample)
 
     with torch.inference_mode(False), torch.enable_grad(), left_as_found(modules, devices):
-        own_target = _copy(target, "target").value
+        own_target = copy_of(target, "target").value
+        timed: list[tuple[How, bool]] = [
+            (how, round_ >= warm_up) for round_ in range(warm_up + repeats) for how in ("whole", "split")
+        ]
         try:
-            for round_ in range(warm_up + repeats):
-                parcel = _copy(sample, "sample")
+            for how, counts in (*timed, ("count", False)):
+                parcel = copy_of(sample, "sample")
                 for probe in probes:
-                    parcel = probe.run(parcel, devices, counts=round_ >= warm_up)
+                    parcel = probe.run(parcel, devices, how, counts=counts)
         finally:
             torch.clear_autocast_cache()  # it may hold casts of weights that are about to be put back
 
-    of_layers = probes[: len(layers)]
-    loss = probes[len(layers) :]
+    of_layers, loss = probes[: len(layers)], probes[len(layers) :]
+    held = [probe.held for probe in probes if probe.held is not None]
     return LayerProfile(
         names=tuple(layers),
         forward=tuple(median(probe.forward) for probe in of_layers),
@@ -91,59 +96,16 @@ def profile(
         parameters=tuple(sum(p.numel() for p in layer.parameters()) for layer in layers.values()),
         loss_forward=sum(median(probe.forward) for probe in loss),
         loss_backward=sum(median(probe.backward) for probe in loss),
+        backward_input=tuple(median(probe.backward_input) for probe in of_layers),
+        backward_weight=tuple(median(probe.backward_weight) for probe in of_layers),
+        parameter_bytes=tuple(bytes_of(list(layer.parameters())) for layer in layers.values()),
+        trained_bytes=tuple(bytes_of([p for p in layer.parameters() if p.requires_grad]) for layer in layers.values()),
+        held=tuple(_apart(held[: len(layers)])),
+        loss_activations=sum(h.activations for h in held[len(layers) :]),
     )
 
 
-@dataclass
-class _Probe:
-    """A layer, or the loss, and the seconds of its runs."""
-
-    name: str
-    call: Callable[[Any], Any]
-    module: nn.Module | None
-    forward: list[Seconds] = field(default_factory=list)
-    backward: list[Seconds] = field(default_factory=list)
-
-    def run(self, parcel: Parcel, devices: Sequence[torch.device], counts: bool) -> Parcel:
-        """Forward and backward once; the result is cut off from the graph, whose memory is then free."""
-        try:
-            started = Source().open(parcel.tensors, parcel.needs_grad)
-            into: list[Any] = [edge for edge in edges(started) if edge is not None]
-            if self.module is not None:
-                into += [p for p in self.module.parameters() if p.requires_grad]
-            value = parcel.skeleton.build(started)
-            del started, parcel  # a layer's own input is the only one that is kept
-
-            begin = _now(devices)
-            result = self.call(value)
-            forward = _now(devices) - begin
-            del value
-
-            tensors, skeleton = take_apart(result, f"the output of {self.name}")
-            needs_grad = tuple(t.requires_grad for t in tensors)
-            outputs = [t for t in tensors if t.requires_grad]
-            backward = 0.0
-            if outputs and into:
-                gradients = [torch.ones_like(t) for t in outputs]
-                begin = _now(devices)
-                torch.autograd.grad(outputs, into, gradients, allow_unused=True)
-                backward = _now(devices) - begin
-        except Exception as error:
-            error.add_note(f"raised while {self.name} was profiled")
-            raise
-        if counts:
-            self.forward.append(forward)
-            self.backward.append(backward)
-        return Parcel(tuple(t.detach() for t in tensors), needs_grad, skeleton)
-
-
-def _copy(value: Value, where: str) -> Parcel:
-    """A copy that a layer may write to."""
-    tensors, skeleton = take_apart(value, where)
-    return Parcel(tuple(t.detach().clone() for t in tensors), tuple(t.requires_grad for t in tensors), skeleton)
-
-
-def _accelerators(probes: Sequence[_Probe], sample: Value) -> list[torch.device]:
+def _accelerators(probes: Sequence[Probe], sample: Value) -> list[torch.device]:
     """The devices, besides the CPU, that clocks must wait for.
 
     Raises:
@@ -163,16 +125,17 @@ def _accelerators(probes: Sequence[_Probe], sample: Value) -> list[torch.device]
     return sorted((device for device in devices if device.type != "cpu"), key=str)
 
 
-def _now(devices: Sequence[torch.device]) -> Seconds:
-    """The time when all that was asked of the devices is done."""
-    for device in devices:
-        torch.accelerator.synchronize(device)
-    return time.perf_counter()
-
-
-def _spread(probe: _Probe) -> Seconds:
+def _spread(probe: Probe) -> Seconds:
     both = [forward + backward for forward, backward in zip(probe.forward, probe.backward, strict=True)]
     if len(both) == 1:
         return 0.0
     first, _, third = quantiles(both, n=4, method="inclusive")
     return third - first
+
+
+def _apart(held: Sequence[Held]) -> list[Held]:
+    """Each layer's own: what a layer keeps of its input is not counted if the layer before keeps it, as its output."""
+    before = [0.0, *(h.keeps_output for h in held)]
+    return [
+        replace(h, activations=h.activations - min(h.keeps_input, kept)) for h, kept in zip(held, before, strict=False)
+    ]

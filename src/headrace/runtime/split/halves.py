@@ -72,13 +72,20 @@ class Halves:
 
     def weight_gradients(self) -> None:
         """W: all gradients of parameters into `.grad`."""
+        for leaves, edges, arrived in self.take():
+            accumulate(leaves, edges, arrived)
+
+    def take(self) -> list[tuple[list[Tensor], list[GradientEdge], list[Tensor]]]:
+        """What W has to do, which is then forgotten here: leaves, roots of graphs, and the gradients that came there."""
         products, waiting, small = self._products, list(self._waiting.values()), self._small
         self._products, self._waiting, self._small = [], {}, []
+        jobs = []
         if products:
-            accumulate(waiting, [edge for edge, _ in products], [g for _, g in products])
+            jobs.append((waiting, [edge for edge, _ in products], [g for _, g in products]))
         if small:  # by itself: products may be tied to such leaves, too, by operands that did not wait
             leaves = [leaf for leaf, _ in small]
-            accumulate(leaves, [get_gradient_edge(leaf) for leaf in leaves], [part for _, part in small])
+            jobs.append((leaves, [get_gradient_edge(leaf) for leaf in leaves], [part for _, part in small]))
+        return jobs
 
 
 def _nodes_behind(edges: Iterable[GradientEdge]) -> list[Any]:
