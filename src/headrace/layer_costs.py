@@ -1,4 +1,4 @@
-"""What each layer of a model costs for one micro-batch: measured, or computed from shapes and a description of hardware.
+"""What each layer of a model costs for one micro-batch: measured, or computed from shapes and hardware.
 
 A cut adds layers up to stages, so everything that a planner asks of a model is in here:
 
@@ -7,9 +7,11 @@ A cut adds layers up to stages, so everything that a planner asks of a model is 
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
+from typing import Any
 
 from headrace.costs import Bytes, Costs, Memory, Seconds
+from headrace.schedule.numbers import at_least
 
 
 @dataclass(frozen=True)
@@ -60,6 +62,10 @@ class LayerCosts:
                 raise ValueError(f"{item.name} has a negative number: {min(numbers)}")
             object.__setattr__(self, item.name, numbers)
 
+    def as_data(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        return {item.name: getattr(self, item.name) for item in fields(self)}
+
     @property
     def layers(self) -> int:
         """How many there are."""
@@ -102,3 +108,39 @@ class LayerCosts:
 def _sums(values: Sequence[float], cut: Sequence[int]) -> list[float]:
     rest = iter(values)
     return [sum(next(rest) for _ in range(count)) for count in cut]
+
+
+def at_rows(measured: Sequence[LayerCosts], rows: int) -> LayerCosts:
+    """The costs of a micro-batch of `rows` rows, from those of some sizes of the same layers.
+
+    Costs are not proportional to rows: a part of each second is spent whatever the size. So between two sizes they
+    are on the line through both; beyond them they go on along the line through the last two, and with one size only
+    they are proportional.
+
+    Raises:
+        ValueError: nothing was measured, or not the same layers.
+    """
+    if not measured:
+        raise ValueError("measured is empty: profile at least one size")
+    if len({costs.names for costs in measured}) > 1:
+        raise ValueError("measured has costs of different layers")
+    at_least(1, rows=rows)
+    sizes = sorted({costs.rows: costs for costs in measured}.values(), key=lambda costs: costs.rows)
+    if len(sizes) == 1:
+        return _between(sizes[0], sizes[0], rows / sizes[0].rows, rows, proportional=True)
+    above = next((i for i, costs in enumerate(sizes) if costs.rows >= rows and i > 0), len(sizes) - 1)
+    low, high = sizes[above - 1], sizes[above]
+    return _between(low, high, (rows - low.rows) / (high.rows - low.rows), rows)
+
+
+_SIZED = ("forward", "backward_input", "backward_weight", "activations", "for_weight", "output", "transient")
+"""What grows with the rows."""
+
+
+def _between(low: LayerCosts, high: LayerCosts, share: float, rows: int, *, proportional: bool = False) -> LayerCosts:
+    def mixed(name: str) -> tuple[float, ...]:
+        pairs = zip(getattr(low, name), getattr(high, name), strict=True)
+        return tuple(max(0.0, a * share if proportional else a + (b - a) * share) for a, b in pairs)
+
+    sized: dict[str, Any] = {name: mixed(name) for name in _SIZED}
+    return replace(low, rows=rows, **sized)
