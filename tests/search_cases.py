@@ -58,9 +58,8 @@ def within(schedule, costs, memory):
         most = memory.most[rank] if isinstance(memory.most, list) else memory.most
         used = sum(parameters[s] for s in placement.stages_of(rank))
         for stage, kind, _ in row:
-            used += {"F": before[stage], "I": after[stage] - before[stage], "W": -after[stage], "B": -before[stage]}[
-                kind
-            ]
+            held, rest = before[stage], after[stage]
+            used += {"F": held, "I": rest - held, "W": -rest, "B": -held}[kind]
             if used > most:
                 return False
     return True

@@ -12,8 +12,11 @@ from headrace import Bytes, Costs, InFlight, search, simulate
 from headrace.costs import Memory
 from headrace.schedule import CATALOGUE, Placement, check
 from headrace.search import lower_bound
+from headrace.search.budget import Budget
+from headrace.search.heuristic import best_found
 from headrace.search.list_scheduling import list_schedule, rules
-from headrace.search.play import play
+from headrace.search.periodic import blocks, repeat
+from headrace.search.play import in_order_of_time, play
 from headrace.search.problem import fits, problem_of, words_of
 
 
@@ -114,6 +117,40 @@ def test_many_micro_batches_repeat_a_block():
     assert found.seconds < 15
 
 
+def test_a_block_can_be_repeated_any_number_of_times_and_the_surplus_dropped():
+    costs = Costs([9, 12, 10, 8], [11, 9, 10, 11], 7, transfer=1)
+    small = problem_of(costs, Placement.loop(4), 16, InFlight(6))
+    for rule in rules(small)[:8]:
+        words = list_schedule(small, rule)
+        found = blocks(small, words, play(small, words))
+        assert found
+        for block in found:
+            for m in (17, 19, 100):
+                large = problem_of(costs, Placement.loop(4), m, InFlight(6))
+                schedule = large.schedule(repeat(large, small, words, play(small, words), block))
+                assert max(check(schedule).peak_in_flight) <= 6
+            # It takes no longer than the small one, and as many periods of its block as there are more.
+            start, stop, q = block
+            order = in_order_of_time(small, words, play(small, words))
+            period = (order[stop][0] - order[start][0]) / q
+            longer = simulate(schedule, costs).makespan - simulate(small.schedule(words), costs).makespan
+            assert longer <= 1.3 * (100 - 16 + q) * period
+
+
+def test_a_repeated_block_is_among_what_is_tried():
+    costs = Costs([9, 12, 10, 8, 11, 10, 9, 12], [11, 9, 10, 11, 12, 9, 10, 11], 7, transfer=3)
+    problem = problem_of(costs, Placement.loop(4, 2), 256, InFlight(11))
+    found = best_found(problem, "makespan", 0, Budget(None))
+    assert any("is repeated" in candidate.how for candidate in found)
+
+
+def test_the_catalogue_is_tried_even_if_there_is_no_time():
+    costs, placement = Costs(5, 6, 4, transfer=1), Placement.v(4)
+    found = search(costs, placement, micro_batches=16, time_limit=1e-6)
+    assert found.makespan <= min(simulate(schedule, costs).makespan for _, schedule in catalogue(placement, 16))
+    assert "the catalogue's" in found.how
+
+
 def test_sixteen_ranks_and_sixty_four_micro_batches_take_about_a_second():
     costs = Costs([8 + s * 7 % 5 for s in range(16)], 11, 7, transfer=1)
     start = perf_counter()
@@ -135,6 +172,13 @@ def test_updates_and_shared_links_count_in_the_result():
     assert found.makespan == simulate(found.schedule, costs).makespan
     for name, schedule in catalogue(Placement.loop(3), 4):
         assert found.makespan <= simulate(schedule, costs).makespan, name
+
+
+def test_where_links_are_shared_the_simulator_decides():
+    """The best by the search's own clock takes 117; a schedule of the catalogue 85."""
+    costs = Costs([5, 2], [5, 4], [1, 0], message=10, bandwidth=1, one_at_a_time=True)
+    found = search(costs, Placement.loop(2), micro_batches=5, time_limit=1e-6)
+    assert found.makespan == simulate(found.schedule, costs).makespan <= 85
 
 
 def test_the_span_leaves_out_what_a_rank_waits_before_its_first_action():

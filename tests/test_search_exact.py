@@ -52,10 +52,18 @@ def test_the_heuristic_comes_close_to_them(case):
 def test_what_only_an_exact_search_finds():
     """A schedule that neither the catalogue nor the rules have, and a bound that needs the solver."""
     costs = Costs([3, 4, 3, 4], [4, 5, 5, 4], [3, 3, 2, 3], transfer=1)
-    found = search(costs, Placement.loop(4), micro_batches=4, memory=InFlight(3), exact=True)
+    found = search(costs, Placement.loop(4), micro_batches=8, memory=InFlight(4), exact=True)
     assert found.proven
-    assert lower_bound(costs, Placement.loop(4), micro_batches=4, memory=InFlight(3)) < found.lower_bound
+    assert lower_bound(costs, Placement.loop(4), micro_batches=8, memory=InFlight(4)) < found.lower_bound
     assert "CP-SAT's bound" in found.how
+
+
+def test_decimal_fractions_are_not_rounded():
+    costs = Costs([0.3, 0.4, 0.3, 0.4], [0.4, 0.5, 0.5, 0.4], [0.3, 0.3, 0.2, 0.3], transfer=0.1)
+    found = search(costs, Placement.loop(4), micro_batches=8, memory=InFlight(4), exact=True)
+    assert found.proven
+    assert "CP-SAT's bound" in found.how
+    assert "rounded" not in found.how
 
 
 def test_a_time_limit_ends_it_with_a_gap():

@@ -28,7 +28,7 @@ class Proven:
     """What an exact search gives.
 
     Attributes:
-        words: an order better than what it began with; None if none was found.
+        words: the best order that it came to; None if it came to none.
         bound: what no order can beat, in units of the problem.
         how: how the bound was come by.
     """
@@ -66,10 +66,11 @@ def prove(problem: Problem, words: Words, objective: Objective, least: int, budg
     if budget.left is not None:
         solver.parameters.max_time_in_seconds = max(0.01, budget.left)
     status = solver.solve(model.model)
-    reached = max(least, round(solver.best_objective_bound) * grain) if status != cp.INFEASIBLE else least
+    if status not in (cp.OPTIMAL, cp.FEASIBLE):
+        return Proven(None, least, "")
+    reached = max(least, round(solver.best_objective_bound) * grain)
     rounding = "" if grain == 1 else f", durations rounded down to {float(grain * problem.unit):.3g} s"
-    found = model.words(solver) if status in (cp.OPTIMAL, cp.FEASIBLE) else None
-    return Proven(found, reached, f"CP-SAT's bound{rounding}")
+    return Proven(model.words(solver), reached, f"CP-SAT's bound{rounding}")
 
 
 def _solver() -> Any:

@@ -49,9 +49,9 @@ def best_found(problem: Problem, objective: Objective, goal: int, budget: Budget
         budget: how long to go on.
     """
     found = list(_known(problem, objective))
-    large = problem.actions > _MANY_ACTIONS
-    few = max(8, 3 * problem.ranks)
-    if large and problem.micro_batches > 2 * few:
+    few = max(16, 6 * problem.ranks)
+    many = problem.actions > _MANY_ACTIONS and problem.micro_batches > 2 * few
+    if many and all(candidate.value > goal for candidate in found):
         found += _repeated(problem, objective, few, budget)
     may_go_on = budget.share(0.3)
     for rule in rules(problem):
@@ -59,7 +59,7 @@ def best_found(problem: Problem, objective: Objective, goal: int, budget: Budget
             break
         found += as_candidates(problem, objective, list_schedule(problem, rule), f"list scheduling ({rule})")
     found.sort(key=lambda candidate: candidate.value)
-    if found[0].value > goal:
+    if found[0].value > goal and not many:
         found += _improved(problem, objective, goal, budget, found)
         found.sort(key=lambda candidate: candidate.value)
     return found

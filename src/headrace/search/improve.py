@@ -4,19 +4,21 @@
                   └┬─┘              within a block, order is all that can change the end
                    └─ W0 after I0: the gradient leaves earlier
 
-A move takes an action of a block behind the block's last one or before its first. It is kept if it does not make the
-makespan longer (or, now and then, a little longer, to get off a plateau); the best words seen are what is returned.
-The random numbers are the same every time, so the same problem gives the same schedule.
+A move takes an action of a block to another place in its row, mostly the block's ends; where that takes more room than
+there is, W's come first or F's wait (`repaired`). It is kept if it does not make the makespan longer (or now and then
+all the same, to get out of a hollow); the best words seen are what is returned, and what a long fruitless walk goes
+back to. The random numbers are the same every time, so the same problem gives the same schedule.
 """
 
 from collections.abc import Callable
 from random import Random
 
 from headrace.search.play import Objective, Played, play
-from headrace.search.problem import Problem, Word, Words, fits
+from headrace.search.problem import Problem, Word, Words, repaired
 
-# A move that lengthens the makespan by this share of the shortest block is accepted with this chance.
+# How often a move is kept although it lengthens the makespan.
 _WORSE_CHANCE = 0.02
+# So many moves without a new best lead back to the best.
 _FRUITLESS = 400
 
 
@@ -46,8 +48,9 @@ def improve(
         rank, word = move
         since += 1
         kept = now[rank]
-        if fits(problem, word, rank):
-            now[rank] = word
+        mended = repaired(problem, word, rank)
+        if mended is not None and mended != kept:
+            now[rank] = mended
             after = play(problem, now)
             if after is not None and (after.value(objective) <= value or random.random() < _WORSE_CHANCE):
                 played, value = after, after.value(objective)

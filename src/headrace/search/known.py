@@ -1,7 +1,7 @@
 """The catalogue's schedules that apply: what a search starts from, and is never worse than."""
 
 import inspect
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -19,16 +19,26 @@ def known_schedules(placement: Placement, micro_batches: int) -> Iterator[Schedu
     """
     per_rank = placement.stages // placement.ranks
     for name, generator in CATALOGUE.items():
-        known = inspect.signature(generator).parameters
-        for options in _options(known, per_rank):
-            try:
-                schedule = generator(placement.ranks, micro_batches, **options)
-            except ValueError:  # this one does not exist for these numbers
-                continue
-            alike = schedule.placement == placement and schedule.micro_batches == micro_batches
-            recomputes = any(action.kind == RECOMPUTE for row in schedule.rows for action in row)
-            if alike and schedule.segments == 1 and not schedule.asynchronous and not recomputes:
-                yield replace(schedule, name=name, pairs=frozenset())
+        for options in _options(inspect.signature(generator).parameters, per_rank):
+            # A few micro-batches tell whether all of them are worth it: two-way schedules, say, are not.
+            few = min(micro_batches, 2 * placement.ranks)
+            if _made(generator, placement, few, options):
+                schedule = _made(generator, placement, micro_batches, options)
+                if schedule:
+                    yield replace(schedule, name=name, pairs=frozenset())
+
+
+def _made(
+    generator: Callable[..., Schedule], placement: Placement, micro_batches: int, options: dict[str, Any]
+) -> Schedule | None:
+    """What `generator` makes, if it is of the kind that is searched for; None if not, or if it refuses the numbers."""
+    try:
+        schedule = generator(placement.ranks, micro_batches, **options)
+    except ValueError:
+        return None
+    alike = schedule.placement == placement and schedule.micro_batches == micro_batches
+    recomputes = any(action.kind == RECOMPUTE for row in schedule.rows for action in row)
+    return schedule if alike and schedule.segments == 1 and not schedule.asynchronous and not recomputes else None
 
 
 def _options(known: Mapping[str, Any], per_rank: int) -> Iterator[dict[str, Any]]:

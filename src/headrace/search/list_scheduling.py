@@ -8,10 +8,10 @@ could still be finished, oldest first, each with what is free plus what those be
 The oldest one can therefore always go on, so a step never gets stuck half-way.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from heapq import heappop, heappush
 from itertools import product
+from random import Random
 
 from headrace.search.bounds import paths
 from headrace.search.problem import F, I, Problem, W, Words
@@ -23,7 +23,7 @@ class Rule:
 
     Attributes:
         window: how many micro-batches may be between begin of their first F and end of their last I.
-        owed: how many W's rank 0 lets wait before they go before F's; rank r, `owed` + r · `owed_per_rank`.
+        owed: how many W's rank 0 lets wait before they go before F's; rank r, `owed` + r · `per_rank`.
         per_rank: see `owed`.
         patient: whether a W that would not end before the next known arrival gives way to it.
         forward_first: whether F's go before I's.
@@ -46,15 +46,28 @@ class Rule:
         return ", ".join(traits + ["F first"] * self.forward_first)
 
 
-def rules(problem: Problem) -> Iterator[Rule]:
-    """Rules that differ, those that are best most often first."""
+def rules(problem: Problem) -> list[Rule]:
+    """Rules that differ: first those that are best most often, then the others as they come."""
     p, m = problem.ranks, problem.micro_batches
     v = -(-problem.stages // p)
-    windows = list(dict.fromkeys(min(m, n) for n in (2 * p, p, p + p // 2, 2 * p - 1, p + 1, m, p * v)))
+    room = problem.room
+    whole = min(
+        capacity // max(1, sum(room.before[s] for s in mine))
+        for capacity, mine in zip(room.capacity, problem.stages_of, strict=True)
+    )
+    sizes = (2 * p, p, whole, whole + 1, whole + 2, p + p // 2, 2 * p - 1, p + 1, p * v, m)
+    windows = list(dict.fromkeys(max(1, min(m, size)) for size in sizes))
     late = ((m, 0), (0, 1), (0, 0), (0, 2), (1, 0), (p, 0))
-    orders = ((False, True), (True, False)) if v > 1 else ((False, True),)
-    for (owed, per_rank), patient, window, (forward_first, deep_first) in product(late, (True, False), windows, orders):
-        yield Rule(window, owed, per_rank, patient, forward_first, deep_first)
+    orders = ((False, True), (True, False), (True, True), (False, False)) if v > 1 else ((False, True),)
+    made = [Rule(window, m, 0, patient, *orders[0]) for patient in (True, False) for window in windows]
+    others = [
+        Rule(window, owed, per_rank, patient, forward_first, deep_first)
+        for (owed, per_rank), patient, window, (forward_first, deep_first) in product(
+            late, (True, False), windows, orders
+        )
+    ]
+    Random(0).shuffle(others)
+    return list(dict.fromkeys(made + others))
 
 
 def list_schedule(problem: Problem, rule: Rule) -> Words:

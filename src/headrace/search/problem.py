@@ -156,3 +156,41 @@ def fits(problem: Problem, word: Word, rank: int) -> bool:
             left += after[stage]
         done[letter] += 1
     return True
+
+
+def repaired(problem: Problem, word: Word, rank: int) -> Word | None:
+    """`word` with what is in the way of `fits` brought forward or put off; None if that does not help.
+
+    Where there is no room for a forward, the W's that are owed come first, and if none is, the next action that can be.
+    An action that comes before what it needs on its own stage waits for it.
+    """
+    if fits(problem, word, rank):
+        return word
+    before, after = problem.room.before, problem.room.after
+    left = problem.room.capacity[rank]
+    done = [0] * len(problem.duration)
+    rest = word[::-1]
+    result: Word = []
+    while rest:
+        full = False
+        for at in range(len(rest) - 1, -1, -1):
+            letter = rest[at]
+            stage, kind = divmod(letter, 3)
+            if kind == F:
+                possible = left >= before[stage]
+                full = full or not possible
+            else:
+                possible = done[letter] < done[letter - 1] and not (full and kind == I and _owes(problem, rank, done))
+            if possible:
+                break
+        else:
+            return None
+        del rest[at]
+        left += (-before[stage], before[stage] - after[stage], after[stage])[kind]
+        done[letter] += 1
+        result.append(letter)
+    return result
+
+
+def _owes(problem: Problem, rank: int, done: list[int]) -> bool:
+    return any(done[3 * s + I] > done[3 * s + W] for s in problem.stages_of[rank])

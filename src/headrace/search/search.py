@@ -22,6 +22,9 @@ from headrace.search.problem import Problem, problem_of
 from headrace.simulate.simulator import simulate
 from headrace.timeline import Timeline
 
+# How many candidates are simulated where what guides the search is not all that costs time.
+_TIMED = 20
+
 
 def search(
     costs: Costs,
@@ -45,7 +48,7 @@ def search(
         placement: which rank holds which stage, such as `Placement.loop(4)` or `Placement.v(4)`; one lane.
         micro_batches: m.
         memory: `InFlight(k)` or `Bytes(b)`, for all ranks or per rank; None for no limit.
-        time_limit: seconds.
+        time_limit: seconds, about: the catalogue and one list schedule are tried in any case.
         exact: whether to go on until the optimum is proven, or until `time_limit`; it needs OR-tools, which
             `pip install headrace[search]` brings.
         objective: "makespan", or "span": the most seconds of any rank from its first start to its last end.
@@ -105,9 +108,10 @@ class _Choice:
             self.makespan = problem.seconds(played.value("makespan"))
             self.value = problem.seconds(best.value)
             return
-        originals = [(c.original, c.how) for c in candidates if c.original is not None]
+        tried = [(problem.schedule(c.words), c.how) for c in candidates[:_TIMED]]
+        tried += [(c.original, c.how) for c in candidates if c.original is not None]
         timed: list[tuple[float, int, Schedule, float, str]] = []
-        for schedule, how in [(self.schedule, best.how), *originals]:
+        for schedule, how in tried:
             timeline = simulate(schedule, costs)
             timed.append((_value(timeline, objective), len(timed), schedule, timeline.makespan, how))
         self.value, _, self.schedule, self.makespan, self.how = min(timed)
