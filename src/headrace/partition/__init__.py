@@ -1,5 +1,23 @@
-"""Cut a chain of layers into stages."""
+"""Cut a chain of layers into stages: `partition` by one number a layer, `best_cuts` with memory, devices and links."""
 
+from headrace.partition.errors import NoCutFits
 from headrace.partition.minmax import partition
+from headrace.partition.problem import Problem
+from headrace.partition.rerank import rerank
+from headrace.partition.result import Cut, Found
+from headrace.partition.search import best_cuts
+from headrace.partition.staged import peaks, problem_for, recomputing, stage_costs
 
-__all__ = ["partition"]
+__all__ = [
+    "Cut",
+    "Found",
+    "NoCutFits",
+    "Problem",
+    "best_cuts",
+    "partition",
+    "peaks",
+    "problem_for",
+    "recomputing",
+    "rerank",
+    "stage_costs",
+]
