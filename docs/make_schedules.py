@@ -14,7 +14,7 @@ from typing import Final
 from headrace.costs import Costs
 from headrace.report.catalogue import Entry, entries
 from headrace.report.gantt import gantt
-from headrace.report.units import percent
+from headrace.units import percent
 from headrace.schedule.catalogue import build, describe
 from headrace.simulate import simulate
 

@@ -15,6 +15,7 @@ from headrace.simulate import simulate
 from headrace.timeline import Timeline
 
 if TYPE_CHECKING:
+    from headrace.planner.model import plan
     from headrace.profiling import measured_cut, profile
     from headrace.runtime.failure import PipelineFailure
     from headrace.runtime.pipeline import Pipeline
@@ -28,6 +29,7 @@ _LAZY: Final = {
     "PipelineFailure": "headrace.runtime.failure",
     "carry": "headrace.runtime.stage.carry",
     "measured_cut": "headrace.profiling",
+    "plan": "headrace.planner.model",
     "profile": "headrace.profiling",
     "verify": "headrace.train.verify",
 }
@@ -44,6 +46,7 @@ __all__ = [
     "carry",
     "measured_cut",
     "partition",
+    "plan",
     "profile",
     "schedule",
     "search",

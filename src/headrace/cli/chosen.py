@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from headrace.planner import read_plan
 from headrace.schedule.catalogue import build
 from headrace.schedule.catalogue.recompute import add_recompute
 from headrace.schedule.check import InvalidSchedule
@@ -75,6 +76,21 @@ def chosen_schedule(
             raise ValueError(f"{option} {typed}, but the schedule in {file} is for {found}: leave {option} out")
     mode = recompute_mode(recompute)
     return order if mode == "never" else add_recompute(order, mode)
+
+
+def planned_schedule(
+    plan: Path, file: str | None, ranks: int | None, micro_batches: int | None, options: Sequence[str] | None
+) -> Schedule:
+    """The schedule of a plan, which says all there is.
+
+    Raises:
+        OSError, ValueError: the plan cannot be read, or something that it says was typed as well.
+    """
+    typed = {"--schedule-file": file, "--ranks": ranks, "--micro-batches": micro_batches, "--option": options}
+    also = next((option for option, value in typed.items() if value is not None), None)
+    if also is not None:
+        raise ValueError(f"{also} goes without --plan: the plan in {plan} says what it is")
+    return read_plan(plan).schedule
 
 
 def recompute_mode(text: str) -> Any:

@@ -9,6 +9,8 @@ from typing import Annotated
 import typer
 
 from headrace.cli.output import make_output_robust
+from headrace.cli.plan import plan
+from headrace.cli.reproduce import reproduce
 from headrace.cli.schedules import schedules
 from headrace.cli.simulate import simulate
 from headrace.cli.train import train
@@ -42,9 +44,11 @@ def options(
 
 # Commands, in the order in which --help lists them. A new one is a file beside this one and a line here.
 app.command()(train)
+app.command()(plan)
 app.command()(verify)
 app.command()(simulate)
 app.add_typer(schedules, name="schedules")
+app.command()(reproduce)
 
 
 def main() -> None:

@@ -9,9 +9,9 @@ from headrace.cli.exits import Exit
 from headrace.cli.output import fail, print_json, stdout, user_arguments
 from headrace.report.catalogue import Entry, Refused, entries
 from headrace.report.tables import table
-from headrace.report.units import percent
 from headrace.schedule.check import InvalidSchedule, check
 from headrace.schedule.numbers import at_least
+from headrace.units import percent
 
 schedules = typer.Typer(invoke_without_command=True)
 

@@ -12,7 +12,6 @@ from headrace.cli.output import print_json, stdout, user_arguments
 from headrace.costs import Costs
 from headrace.report.gantt import gantt
 from headrace.report.tables import in_words, ranks_table, table
-from headrace.report.units import percent, seconds
 from headrace.schedule.actions import RECOMPUTE
 from headrace.schedule.catalogue import CATALOGUE
 from headrace.schedule.schedule import Schedule
@@ -21,6 +20,7 @@ from headrace.search import search as run_search
 from headrace.simulate.closed_forms import ClosedForm, closed_form
 from headrace.simulate.simulator import simulate as run_simulation
 from headrace.timeline import Timeline
+from headrace.units import percent, seconds
 
 _SIZE = (4, 8)
 _NOT_ITS_ORDER = {"drain", "stages_per_rank", "segments"}

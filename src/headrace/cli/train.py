@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from headrace.cli.chosen import FileOption, OptionsOption, chosen_schedule
+from headrace.cli.chosen import FileOption, OptionsOption, chosen_schedule, planned_schedule
 from headrace.cli.exits import Exit
 from headrace.cli.output import fail, print_json, stdout, user_arguments
 from headrace.train.config import TrainConfig
@@ -26,6 +26,7 @@ def train(
     schedule: Annotated[str, typer.Option(help="A schedule: see headrace schedules.")] = "1f1b",
     schedule_file: FileOption = None,
     option: OptionsOption = None,
+    plan: Annotated[Path | None, typer.Option(help="A plan of headrace plan: its schedule and its cut.")] = None,
     recompute: Annotated[
         str, typer.Option(help="Recompute: never, always, except_last, or the stages, such as 0,1.")
     ] = "never",
@@ -55,11 +56,15 @@ def train(
     with user_arguments("train"):
         processes = process_count()
         size = (processes if processes > 1 else _DEFAULT.ranks, _DEFAULT.micro_batches)
-        order = chosen_schedule(schedule, schedule_file, ranks, micro_batches, recompute, option or (), size)
+        if plan is None:
+            order = chosen_schedule(schedule, schedule_file, ranks, micro_batches, recompute, option or (), size)
+        else:
+            order = planned_schedule(plan, schedule_file, ranks, micro_batches, option)
         config = TrainConfig(
             ranks=order.ranks,
             micro_batches=order.micro_batches // order.segments,
             schedule=order,
+            plan=None if plan is None else str(plan),
             layers=layers,
             dim=dim,
             heads=heads,

@@ -7,10 +7,10 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from headrace.report.gantt import gantt
 from headrace.report.tables import in_words, ranks_table, table
-from headrace.report.units import count, percent, seconds
 from headrace.schedule.actions import RECOMPUTE
 from headrace.train.config import TrainConfig
 from headrace.train.job import Prepared, Result, StepRecord
+from headrace.units import count, percent, seconds
 
 
 class TrainScreen:

@@ -16,9 +16,9 @@ from typing import Final, NamedTuple
 
 from rich.text import Text
 
-from headrace.report.units import time_unit
 from headrace.schedule.actions import KIND_NAMES, Action, Kind
 from headrace.timeline import Span, Timeline
+from headrace.units import time_unit
 
 
 class _Look(NamedTuple):

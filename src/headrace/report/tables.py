@@ -5,8 +5,8 @@ from collections.abc import Iterable, Sequence
 from rich import box
 from rich.table import Table
 
-from headrace.report.units import percent, seconds
 from headrace.timeline import Timeline
+from headrace.units import percent, seconds
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[object]], title: str | None = None) -> Table:

@@ -46,6 +46,7 @@ class Holding:
         self.shared_draws: list[SharedGenerators] = []
         self.optimizers: dict[int, Optimizer] = {}
         self._replicas: list[Replica] = []
+        self._copies: list[Stage] = []  # of all stages, those that follow another one included
         for rank in ranks:
             draws: Draws
             if len(ranks) == 1:
@@ -59,6 +60,7 @@ class Holding:
                 here = [holder for holder in holders if holder in ranks]
                 layers = self._layers(model.stage_layers[index], devices[rank], follows=rank != here[0])
                 stages[index] = Stage(index, layers, model.first_layer[index], devices[rank], draws)
+                self._copies.append(stages[index])
                 if rank == here[0]:
                     self.stages[index] = stages[index]
                 parameters = list(named_parameters(layers))
@@ -88,6 +90,11 @@ class Holding:
     def modules(self) -> list[nn.Module]:
         """The layers of all stages, replicas included."""
         return [*self.layers.values(), *(layer for replica in self._replicas for layer in replica.layers.values())]
+
+    @property
+    def carries(self) -> bool:
+        """Whether some stage has carried something from one segment to the next."""
+        return any(stage.carries for stage in self._copies)
 
     def named_parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
         """Each parameter once, in model order."""

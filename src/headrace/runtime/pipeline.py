@@ -175,8 +175,7 @@ class Pipeline:
         self.steps += 1
         self._spans = [span for _, outcome in sorted(outcomes.items()) for span in outcome.spans]
         if first and self.schedule.segments > 1:  # a process may hold none of the layers that carry
-            carries = self._transport.gather(any(stage.carries for stage in self._holding.stages.values()))
-            warn_of_nothing_carried(self.schedule.name, any(carries))
+            warn_of_nothing_carried(self.schedule.name, any(self._transport.gather(self._holding.carries)))
         return loss
 
     def clip_grad_norm_(self, max_norm: float, norm_type: float = 2.0) -> Tensor:

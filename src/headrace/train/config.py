@@ -26,6 +26,7 @@ class TrainConfig:
         clip: the largest global norm of the gradients.
         device: "cpu" or "cuda"; "auto" for cuda where there is some.
         seed: of initialisation, batches and dropout.
+        plan: the file of a plan for this model and these batches, whose cut is taken; its schedule is `schedule`.
         data: a file or folder of text; None for the standard library's own source.
         evaluate_every: steps between evaluations on held-out text.
         evaluation_batches: how many batches an evaluation takes.
@@ -49,6 +50,7 @@ class TrainConfig:
     clip: float = 1.0
     device: str = "auto"
     seed: int = 0
+    plan: str | None = None
     data: str | None = None
     evaluate_every: int = 100
     evaluation_batches: int = 16

@@ -4,14 +4,17 @@ import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from headrace.costs import Costs
 from headrace.data import Batches, load
 from headrace.models.gpt import gpt, next_byte_loss
 from headrace.partition import partition
+from headrace.planner import read_plan
+from headrace.planner.model import refuse_stale
 from headrace.profiling import LayerProfile, profile_as_rank
 from headrace.runtime.pipeline import Pipeline
 from headrace.simulate import simulate
@@ -114,7 +117,7 @@ def train(
     rows = -(-config.batch // config.micro_batches)
     x, y = (part[:rows].to(device) for part in batches.batch(0))
     profile = profile_as_rank(model, x, config.ranks, loss_fn=next_byte_loss, target=y)
-    cut = partition(profile.costs, order.stages)
+    cut = partition(profile.costs, order.stages) if config.plan is None else _planned_cut(config, model)
     with Pipeline(
         model,
         next_byte_loss,
@@ -151,6 +154,15 @@ def train(
             else:
                 on_step(StepRecord(step + 1, float(loss), rate, float(norm), seconds[-1]))
     return _result(config, before, after, seconds, timelines)
+
+
+def _planned_cut(config: TrainConfig, model: nn.Sequential) -> tuple[int, ...]:
+    """The cut of the plan, if it is one for this job."""
+    plan = read_plan(Path(config.plan or ""))
+    refuse_stale(plan, model, config.batch)
+    if plan.schedule != config.order():
+        raise ValueError(f"the plan in {config.plan} has another schedule than this job: take it from the plan, too")
+    return plan.cut
 
 
 def _result(

@@ -76,7 +76,7 @@ class Halves:
             accumulate(leaves, edges, arrived)
 
     def take(self) -> list[tuple[list[Tensor], list[GradientEdge], list[Tensor]]]:
-        """What W has to do, which is then forgotten here: leaves, roots of graphs, and the gradients that came there."""
+        """What W has to do, forgotten here once taken: leaves, roots of graphs, and the gradients that came there."""
         products, waiting, small = self._products, list(self._waiting.values()), self._small
         self._products, self._waiting, self._small = [], {}, []
         jobs = []

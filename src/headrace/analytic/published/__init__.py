@@ -1,0 +1,1 @@
+"""Published results beside what comes out here: one module per table, each with `reproduce()`."""

@@ -1,0 +1,147 @@
+"""`headrace plan`: the cut, the schedule and the micro-batches for a model and the ranks there are."""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from headrace.cli.exits import Exit
+from headrace.cli.output import fail, print_json, stdout, user_arguments
+from headrace.report.tables import table
+from headrace.train.config import TrainConfig
+from headrace.units import percent, seconds, size
+
+if TYPE_CHECKING:
+    from headrace.planner import Plan, Request
+
+_DEFAULT = TrainConfig()
+_UNITS = {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40, "kB": 1e3, "MB": 1e6, "GB": 1e9, "B": 1}
+
+
+def plan(
+    *,
+    model: Annotated[str, typer.Option(help="gpt, transformer-6b, or module:function.")] = "gpt",
+    layers: Annotated[int, typer.Option(help="Transformer blocks of gpt.")] = _DEFAULT.layers,
+    dim: Annotated[int, typer.Option(help="Width of gpt.")] = _DEFAULT.dim,
+    heads: Annotated[int, typer.Option(help="Attention heads of gpt.")] = _DEFAULT.heads,
+    seq: Annotated[int, typer.Option(help="Tokens per row.")] = _DEFAULT.sequence,
+    batch: Annotated[int, typer.Option(help="Rows per step.")] = _DEFAULT.batch,
+    ranks: Annotated[int, typer.Option(help="Ranks that there are.")] = _DEFAULT.ranks,
+    hardware: Annotated[
+        str | None, typer.Option(help="A device that is not here, such as v100-16g, or a TOML file; else it measures.")
+    ] = None,
+    memory: Annotated[
+        str | None, typer.Option(help="Of each rank, such as 16GiB.", show_default="that of --hardware")
+    ] = None,
+    schedules: Annotated[
+        str | None, typer.Option(help="To choose from, separated by commas.", show_default="all that ask nothing")
+    ] = None,
+    micro_batches: Annotated[
+        str | None, typer.Option(help="Numbers to choose from, separated by commas.", show_default="p to 8p")
+    ] = None,
+    replicas: Annotated[str, typer.Option(help="Data-parallel degrees to choose from, by commas.")] = "1",
+    recompute: Annotated[str, typer.Option(help="never, or stage: where it makes the model fit.")] = "stage",
+    optimizer_bytes: Annotated[float, typer.Option(help="Its state, in bytes per byte of what learns.")] = 2,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="Write the plan to this file.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the plan as JSON.")] = False,
+) -> None:
+    """Find the fastest step that fits, and say why; exit code 3 if nothing fits."""
+    from headrace.cli.model_choice import chosen_model
+    from headrace.planner import NoPlanFits, Request, make_plan
+    from headrace.planner.model import described, fingerprint, measured
+
+    with user_arguments("plan"):
+        chosen = chosen_model(
+            model, meta=hardware is not None, batch=batch, layers=layers, dim=dim, heads=heads, sequence=seq
+        )
+        numbers = None if micro_batches is None else _numbers("--micro-batches", micro_batches)
+        if hardware is None:
+            found = measured(
+                chosen.model, (chosen.x, chosen.y), chosen.loss_fn, ranks, numbers, optimizer_bytes=optimizer_bytes
+            )
+        else:
+            found = described(
+                chosen.model, (chosen.x, chosen.y), chosen.loss_fn, ranks, numbers, hardware, optimizer_bytes
+            )
+        request = Request(
+            sizes=found.sizes,
+            batch=found.rows,
+            ranks=ranks,
+            memory=found.memory if memory is None else _bytes(memory),
+            latency=found.latency,
+            bandwidth=found.bandwidth,
+            schedules=None if schedules is None else schedules.split(","),
+            micro_batches=numbers,
+            replicas=_numbers("--replicas", replicas),
+            recompute=recompute,  # type: ignore[arg-type]
+        )
+        try:
+            made = make_plan(request, fingerprint=fingerprint(chosen.model), devices=(found.device,) * ranks)
+        except NoPlanFits as nothing:
+            fail("plan", nothing, Exit.NO_PLAN)
+        if out is not None:
+            out.write_text(made.to_json() + "\n", encoding="utf-8")
+    if as_json:
+        print_json(json.loads(made.to_json()))
+    else:
+        _print(made, request, found.device)
+    if out is not None:
+        typer.echo(f"\nplan written to {out}", err=True)
+
+
+def _print(made: "Plan", request: "Request", device: str) -> None:
+    say = stdout().print
+    predicted = made.predicted
+    beside = "" if made.replicas == 1 else f", {made.replicas} replicas"
+    say(f"{made.ranks} ranks ({device}){beside}, batch {made.batch}: {made.schedule.name}, m = {made.micro_batches}\n")
+    rows = []
+    for stage, names in enumerate(made.stages):
+        shown = names[0] if len(names) == 1 else f"{names[0]} … {names[-1]}"
+        backward = predicted.backward_input[stage] + predicted.backward_weight[stage]
+        rows.append(
+            (
+                f"{stage}: {shown}",
+                made.schedule.placement.rank_of[stage],
+                len(names),
+                seconds(predicted.forward[stage]),
+                seconds(backward),
+                "yes" if stage in made.recomputes else "no",
+            )
+        )
+    say(table(("stage", "rank", "layers", "forward", "backward", "recomputes"), rows))
+    gap = f"{percent(predicted.gap)} above the lower bound of {seconds(predicted.lower_bound)}"
+    say(f"\nstep {seconds(predicted.step_seconds)}, {gap}; bubble {percent(predicted.bubble_fraction)}")
+    limit = "no limit" if request.memory is None else f"of {_limit(request.memory)}"
+    say(f"memory of the fullest rank {size(max(predicted.peak_bytes))}, {limit}\n")
+    others = [
+        (
+            other.schedule,
+            "does not fit" if other.step_seconds is None else seconds(other.step_seconds),
+            "–" if other.peak_bytes is None else size(other.peak_bytes),
+        )
+        for other in made.alternatives
+    ]
+    say(table(("rather than", "step", "memory"), others))
+    say()
+    for other in made.alternatives:
+        say(f"{other.schedule}: {other.reason}", soft_wrap=True)
+
+
+def _limit(memory: Any) -> str:
+    return size(memory) if isinstance(memory, (int, float)) else ", ".join(map(size, memory))
+
+
+def _bytes(text: str) -> float:
+    unit = next((unit for unit in _UNITS if text.endswith(unit)), None)
+    try:
+        return float(text.removesuffix(unit or "")) * _UNITS[unit or "B"]
+    except ValueError:
+        raise ValueError(f"--memory {text}: write a size such as 16GiB, 500MB or a number of bytes") from None
+
+
+def _numbers(option: str, text: str) -> list[int]:
+    try:
+        return [int(part) for part in text.split(",")]
+    except ValueError:
+        raise ValueError(f"{option} {text}: write whole numbers separated by commas, such as 4,8") from None

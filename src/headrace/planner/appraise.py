@@ -1,0 +1,199 @@
+"""What a candidate would take and hold with the best cut that is found for it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from headrace.costs import Bytes, Costs, Number, Seconds, spread
+from headrace.layer_costs import LayerCosts, at_rows
+from headrace.partition.errors import NoCutFits
+from headrace.partition.minmax import partition
+from headrace.partition.problem import Problem
+from headrace.partition.result import Cut
+from headrace.partition.search import best_cuts
+from headrace.planner.candidates import Candidate
+from headrace.planner.request import Request
+from headrace.schedule.actions import ENDS_BACKWARD, FORWARD
+from headrace.schedule.catalogue.recompute import add_recompute
+from headrace.schedule.placement import Placement
+from headrace.schedule.schedule import Schedule
+from headrace.simulate.memory import peak_memory_of
+from headrace.simulate.simulator import simulate
+from headrace.timeline import Timeline
+
+_CUTS = 3  # of each candidate that are simulated
+_EFFORT = (100_000, 8_000)  # of a search for cuts, with one stage a rank and with several: see `best_cuts`
+
+
+@dataclass(frozen=True)
+class Appraised:
+    """A candidate with a cut.
+
+    Attributes:
+        candidate: what it is.
+        schedule: with recompute, where a stage does.
+        cut: layers per stage.
+        recomputes: the stages that do.
+        costs: of the stages.
+        timeline: of one step.
+        peak: bytes that each rank holds at the most.
+    """
+
+    candidate: Candidate
+    schedule: Schedule
+    cut: tuple[int, ...]
+    recomputes: tuple[int, ...]
+    costs: Costs
+    timeline: Timeline
+    peak: tuple[Bytes, ...]
+
+    @property
+    def seconds(self) -> Seconds:
+        """Of a step, update and reduction included."""
+        return self.timeline.makespan
+
+    @cached_property
+    def bubble_without_messages(self) -> Seconds:
+        """What the busiest rank would idle if messages took no time."""
+        free = not self.costs.transfer and self.costs.bandwidth is None
+        timeline = self.timeline if free else simulate(self.schedule, replace(self.costs, transfer=0, bandwidth=None))
+        busiest = max(range(timeline.ranks), key=lambda rank: timeline.busy[rank])
+        return timeline.makespan - timeline.busy[busiest]
+
+    def fits(self, request: Request) -> bool:
+        """Whether every rank has the memory."""
+        limits = limits_of(request, self.candidate.ranks)
+        return all(limit is None or peak <= limit for peak, limit in zip(self.peak, limits, strict=True))
+
+
+def at_first_sight(candidate: Candidate, request: Request) -> Seconds:
+    """Seconds of a step with the cut that evens out compute alone, to know what is worth a closer look.
+
+    Of many micro-batches only the first 2p are simulated; each of the others adds the work of the busiest rank, which
+    is what it adds to a pipeline that is full.
+
+    Raises:
+        ValueError: there is no such schedule, or it has more stages than there are layers.
+    """
+    few = min(candidate.micro_batches, 2 * candidate.ranks)
+    schedule = replace(candidate, micro_batches=few).build()
+    layers = at_rows(request.sizes, candidate.rows)
+    cut = partition(layers.seconds, schedule.stages)
+    timeline = simulate(schedule, _costs(candidate, request, schedule, layers, cut))
+    return timeline.makespan + (candidate.micro_batches - few) * max(timeline.busy) / few
+
+
+def at_close(candidate: Candidate, request: Request) -> Appraised:
+    """With the cuts that are best for it and fit, the fastest of them by simulation.
+
+    Raises:
+        NoCutFits: none fits into the memory, or respects the pins.
+        ValueError: there is no such schedule.
+    """
+    schedule = candidate.build()
+    layers = at_rows(request.sizes, candidate.rows)
+    problem = Problem(
+        costs=layers,
+        placement=Placement(schedule.placement.rank_of),
+        micro_batches=schedule.micro_batches,
+        in_flight=in_flight(schedule),
+        latency=request.latency,
+        bandwidth=request.bandwidth,
+        slowness=request.slowness,
+        keep_together=request.keep_together,
+        pin_rank=request.pin_rank,
+    )
+    free = [_appraised(candidate, request, schedule, layers, cut.layers, ()) for cut in _cuts(problem)]
+    fitting = [found for found in free if found.fits(request)]
+    if not fitting:
+        # What a rank's stages hold at the most need not come at one time, so the cut's own account is on the safe side.
+        tight = replace(problem, memory=limits_of(request, candidate.ranks), recompute=request.recompute)
+        for cut in _cuts(tight):
+            again = tuple(stage for stage, what in enumerate(cut.recomputes) if what == "everything")
+            found = _appraised(candidate, request, schedule, layers, cut.layers, again)
+            if found.fits(request):
+                fitting.append(found)
+    if not fitting:
+        raise NoCutFits(
+            "holds more than any cut can save: replicas, or operands of weight gradients that wait", "memory"
+        )
+    return min(fitting, key=lambda found: found.seconds)
+
+
+def limits_of(request: Request, ranks: int) -> list[Bytes | None]:
+    """The bytes that each rank of a pipeline can hold."""
+    if request.memory is None:
+        return [None] * ranks
+    return list(spread("memory", request.memory, ranks, "ranks"))
+
+
+def in_flight(schedule: Schedule) -> list[int]:
+    """For each stage, the most micro-batches that hold its activations at once, in the lane where that is most."""
+    peaks = [0] * schedule.stages
+    for row in schedule.rows:
+        now = [0] * schedule.stages
+        for stage, kind, _ in row:
+            if kind == FORWARD:
+                now[stage] += 1
+                peaks[stage] = max(peaks[stage], now[stage])
+            elif kind in ENDS_BACKWARD:
+                now[stage] -= 1
+    return peaks
+
+
+def _cuts(problem: Problem) -> Sequence[Cut]:
+    effort = _EFFORT[not problem.one_stage_a_rank]
+    return best_cuts(problem, "step", count=_CUTS if problem.stages <= 32 else 1, effort=effort).cuts
+
+
+def _appraised(
+    candidate: Candidate,
+    request: Request,
+    schedule: Schedule,
+    layers: LayerCosts,
+    cut: tuple[int, ...],
+    recomputes: tuple[int, ...],
+) -> Appraised:
+    costs = _costs(candidate, request, schedule, layers, cut)
+    if recomputes:
+        schedule = add_recompute(schedule, set(recomputes))
+    peak = peak_memory_of(schedule, costs.memory)
+    return Appraised(candidate, schedule, cut, recomputes, costs, simulate(schedule, costs), peak)
+
+
+def _costs(
+    candidate: Candidate, request: Request, schedule: Schedule, layers: LayerCosts, cut: tuple[int, ...]
+) -> Costs:
+    """The costs of the stages on their ranks, with links, updates and reductions."""
+    base = layers.stage_costs(cut)
+    slow = spread("slowness", request.slowness, candidate.ranks, "ranks")
+    by = [slow[rank] for rank in schedule.placement.rank_of]
+    weights = _sums(layers.parameters, cut)
+    copies = candidate.replicas * len(schedule.placement.lanes)
+    return replace(
+        base,
+        forward=_times(base.forward, by),
+        backward_input=_times(base.backward_input, by),
+        backward_weight=_times(base.backward_weight, by),
+        transfer=request.latency,
+        bandwidth=request.bandwidth,
+        update=[request.update * size for size in weights],
+        reduce=[_reduction(size, copies, request) for size in weights],
+    )
+
+
+def _reduction(size: Bytes, copies: int, request: Request) -> Seconds:
+    """A ring all-reduce of gradients as large as the weights: 2(d−1) hops, each with a d-th of the bytes."""
+    if copies == 1:
+        return 0
+    hops = 2 * (copies - 1)
+    return hops * request.latency + (0 if request.bandwidth is None else hops / copies * size / request.bandwidth)
+
+
+def _times(per_stage: Number | Sequence[Number], by: Sequence[Number]) -> list[Number]:
+    return [seconds * slow for seconds, slow in zip(spread("costs", per_stage, len(by), "stages"), by, strict=True)]
+
+
+def _sums(values: Sequence[float], cut: Sequence[int]) -> list[float]:
+    rest = iter(values)
+    return [sum(next(rest) for _ in range(count)) for count in cut]

@@ -1,0 +1,186 @@
+"""Plan for a real model: measure its layers and the links here, then choose."""
+
+import hashlib
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import nn
+from torch.utils import _pytree as pytree
+
+from headrace.analytic import estimate, load_hardware
+from headrace.costs import Bytes, Seconds
+from headrace.layer_costs import LayerCosts
+from headrace.planner.build_plan import make_plan
+from headrace.planner.plan import Plan
+from headrace.planner.request import Request
+from headrace.profiling import profile_as_rank
+from headrace.profiling.links import measure_links
+from headrace.runtime.batch.loss import LossFn
+from headrace.runtime.batch.microbatch import count_rows
+from headrace.runtime.model.cut import CutModel
+from headrace.runtime.process.processes import from_first, process_count
+from headrace.runtime.stage.boundary import Value
+
+_SIZES = 3  # of micro-batches that are measured; those between are interpolated
+
+
+def plan(
+    model: nn.Sequential,
+    batch: tuple[Value, Value],
+    loss_fn: LossFn,
+    *,
+    ranks: int,
+    memory: Bytes | Sequence[Bytes] | None = None,
+    schedules: Sequence[str] | None = None,
+    micro_batches: Sequence[int] | None = None,
+    recompute: Literal["never", "stage"] = "stage",
+    optimizer_bytes: float = 2,
+    keep_together: Sequence[Collection[int]] = (),
+    pin_rank: Mapping[int, int] | None = None,
+) -> Plan:
+    """Measure `model` here and choose the fastest step that fits; under torchrun every process gets the same plan.
+
+    Args:
+        model: a chain of layers, on the device where it will run.
+        batch: input and target of one mini-batch.
+        loss_fn: `loss_fn(output, target)`.
+        ranks: p.
+        memory: bytes that each rank can hold; None for no limit.
+        schedules, micro_batches, recompute, keep_together, pin_rank: what to choose from, see `Request`.
+        optimizer_bytes: the optimizer's state in bytes per byte of what learns: 2 for Adam, 0 for plain SGD.
+
+    Raises:
+        NoPlanFits: nothing fits; it says what would.
+        TypeError, ValueError: the model or the batch cannot be measured, or an argument is out of its range.
+    """
+    found = measured(model, batch, loss_fn, ranks, micro_batches, optimizer_bytes=optimizer_bytes)
+    request = Request(
+        sizes=found.sizes,
+        batch=found.rows,
+        ranks=ranks,
+        memory=memory,
+        latency=found.latency,
+        bandwidth=found.bandwidth,
+        schedules=schedules,
+        micro_batches=micro_batches,
+        recompute=recompute,
+        keep_together=keep_together,
+        pin_rank=pin_rank or {},
+    )
+    made: Plan = from_first(make_plan(request, fingerprint=fingerprint(model), devices=(found.device,) * ranks))
+    return made
+
+
+@dataclass(frozen=True)
+class Findings:
+    """What is known of a model and of the ranks that it is to run on.
+
+    Attributes:
+        sizes: the layers' costs for some sizes of micro-batches.
+        rows: of the mini-batch.
+        latency, bandwidth: of links.
+        memory: bytes of a rank; None if that is not known.
+        device: of the ranks.
+    """
+
+    sizes: tuple[LayerCosts, ...]
+    rows: int
+    latency: Seconds
+    bandwidth: float | None
+    memory: Bytes | None
+    device: str
+
+
+def measured(
+    model: nn.Sequential,
+    batch: tuple[Value, Value],
+    loss_fn: LossFn,
+    ranks: int,
+    micro_batches: Sequence[int] | None = None,
+    *,
+    optimizer_bytes: float = 2,
+) -> Findings:
+    """What the layers take here, as one of `ranks` ranks runs them, and the links between these."""
+    x, y = batch
+    rows = count_rows("x", x)
+    sizes = []
+    for some in _row_sizes(rows, ranks, micro_batches):
+        profile = profile_as_rank(model, _first(x, some), ranks, loss_fn=loss_fn, target=_first(y, some))
+        sizes.append(profile.layer_costs(some, optimizer_bytes))
+    device = next((str(p.device) for p in model.parameters()), "cpu")
+    if ranks == 1 or process_count() not in (1, ranks):
+        return Findings(tuple(sizes), rows, 0, None, None, device)
+    link = measure_links(ranks)
+    return Findings(tuple(sizes), rows, link.latency, link.bandwidth, None, device)
+
+
+def described(
+    model: nn.Sequential,
+    batch: tuple[Value, Value],
+    loss_fn: LossFn,
+    ranks: int,
+    micro_batches: Sequence[int] | None,
+    hardware: str,
+    optimizer_bytes: float = 2,
+) -> Findings:
+    """What they would take on hardware that is not here: a name of `hardware_names()`, or a TOML file."""
+    x, y = batch
+    rows = count_rows("x", x)
+    device = load_hardware(hardware)
+    width = next((p.element_size() for p in model.parameters()), 4)
+    sizes = tuple(
+        estimate(
+            model,
+            _first(x, some),
+            device,
+            loss_fn=loss_fn,
+            target=_first(y, some),
+            optimizer=optimizer_bytes * width,
+        )
+        for some in _row_sizes(rows, ranks, micro_batches)
+    )
+    return Findings(sizes, rows, device.link_latency, device.link_bandwidth, device.memory, device.name)
+
+
+def fingerprint(model: nn.Sequential) -> str:
+    """A hash of the names, shapes and dtypes of all that `model` learns or keeps."""
+    signature = CutModel(model, 1).signature()
+    return hashlib.sha256(repr(signature).encode()).hexdigest()[:32]
+
+
+def refuse_stale(plan: Plan, model: nn.Sequential, rows: int | None = None) -> None:
+    """Refuse a plan that was made for something else.
+
+    Raises:
+        ValueError: the model, the batch or torch differ from the plan's; the message names what.
+    """
+    mine = fingerprint(model)
+    if plan.fingerprint and plan.fingerprint != mine:
+        raise ValueError(
+            f"the plan is for another model: its fingerprint is {plan.fingerprint[:8]}…, this model's {mine[:8]}…. "
+            "Plan again for this one"
+        )
+    if not plan.fingerprint and plan.layers != tuple(CutModel(model, 1).layers):
+        raise ValueError(f"the plan is for the layers {', '.join(plan.layers)}, which this model does not have")
+    version = torch.__version__.split("+")[0]
+    if plan.torch and plan.torch.split("+")[0] != version:
+        raise ValueError(f"the plan was measured with torch {plan.torch}, but this is {version}: plan again")
+    if plan.replicas > 1:
+        raise ValueError(
+            f"the plan has {plan.replicas} replicas, which a pipeline does not make: give it replicas=(1,)"
+        )
+    if rows is not None and rows != plan.batch:
+        raise ValueError(f"the plan is for batches of {plan.batch} rows, not of {rows}: plan again for these")
+
+
+def _row_sizes(rows: int, ranks: int, micro_batches: Sequence[int] | None) -> list[int]:
+    """The smallest, the largest and a middle one of the sizes that micro-batches may have."""
+    numbers = micro_batches or [ranks, 2 * ranks, 4 * ranks, 8 * ranks]
+    sizes = sorted({-(-rows // m) for m in numbers if m <= rows} or {1})
+    return sorted({sizes[0], sizes[len(sizes) // 2], sizes[-1]})[:_SIZES]
+
+
+def _first(value: Any, rows: int) -> Any:
+    return pytree.tree_map(lambda leaf: leaf[:rows] if isinstance(leaf, torch.Tensor) else leaf, value)

@@ -1,0 +1,216 @@
+"""A plan is data: a versioned, human-readable JSON file. Unknown keys are refused, so that nothing is silently ignored.
+
+    {
+      "version": 1,
+      "model": {"fingerprint": "…", "layers": ["embedding", "block0", …]},
+      "made_with": {"headrace": "0.1.0", "torch": "2.13.0", "devices": ["cpu", "cpu"]},
+      "batch": 16, "ranks": 2, "replicas": 1, "micro_batches": 4,
+      "schedule": {"name": "1f1b", "grid": "0F0,…"},
+      "cut": [["embedding", "block0"], ["block1", "head"]],
+      "recomputes": [],
+      "predicted": {"step_seconds": …, "lower_bound": …, "bubble_fraction": …, "peak_bytes": […], "stages": {…}},
+      "alternatives": [{"schedule": "zb-h1", "micro_batches": 4, "step_seconds": …, "reason": "…"}]
+    }
+
+`cut` names layers as the unsplit model's parameter names begin, so it stays readable and can be used elsewhere.
+"""
+
+import json
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+from headrace.costs import Bytes, Seconds
+from headrace.schedule.check import check
+from headrace.schedule.schedule import Schedule
+from headrace.schedule.text import parse
+
+VERSION: Final = 1
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Predicted:
+    """What a plan promises.
+
+    Attributes:
+        step_seconds: of a whole step.
+        lower_bound: no step of this batch on these ranks is shorter.
+        bubble_fraction: idle time of the ranks.
+        peak_bytes: of each rank.
+        forward, backward_input, backward_weight: seconds of each stage for one micro-batch.
+    """
+
+    step_seconds: Seconds
+    lower_bound: Seconds
+    bubble_fraction: float
+    peak_bytes: tuple[Bytes, ...]
+    forward: tuple[Seconds, ...]
+    backward_input: tuple[Seconds, ...]
+    backward_weight: tuple[Seconds, ...]
+
+    @property
+    def gap(self) -> float:
+        """(step − lower bound) ÷ step."""
+        return (self.step_seconds - self.lower_bound) / self.step_seconds if self.step_seconds else 0.0
+
+
+@dataclass(frozen=True)
+class Alternative:
+    """What was not chosen, and why.
+
+    Attributes:
+        schedule: its name, with options.
+        micro_batches, replicas: of it.
+        step_seconds: predicted; None if it does not fit.
+        peak_bytes: the most that a rank would hold; None if it was not computed.
+        reason: in words.
+    """
+
+    schedule: str
+    micro_batches: int
+    replicas: int
+    step_seconds: Seconds | None
+    peak_bytes: Bytes | None
+    reason: str
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Everything that a run needs, and what was promised.
+
+    Attributes:
+        layers: names of the model's layers.
+        fingerprint: of its parameters' names, shapes and dtypes; empty if it was planned from costs alone.
+        headrace, torch: versions that it was made with.
+        devices: of the ranks of one pipeline.
+        batch: rows of a mini-batch, all replicas together.
+        replicas: pipelines side by side.
+        schedule: of one pipeline, with its recomputes.
+        cut: layers per stage.
+        recomputes: the stages that recompute.
+        predicted: what it promises.
+        alternatives: the best of the others.
+    """
+
+    layers: tuple[str, ...]
+    fingerprint: str
+    headrace: str
+    torch: str
+    devices: tuple[str, ...]
+    batch: int
+    replicas: int
+    schedule: Schedule
+    cut: tuple[int, ...]
+    recomputes: tuple[int, ...]
+    predicted: Predicted
+    alternatives: tuple[Alternative, ...]
+
+    @property
+    def ranks(self) -> int:
+        """Of one pipeline."""
+        return self.schedule.ranks
+
+    @property
+    def micro_batches(self) -> int:
+        """m, sequences whole."""
+        return self.schedule.micro_batches // self.schedule.segments
+
+    @property
+    def stages(self) -> tuple[tuple[str, ...], ...]:
+        """The names of each stage's layers."""
+        rest = iter(self.layers)
+        return tuple(tuple(next(rest) for _ in range(count)) for count in self.cut)
+
+    def to_json(self) -> str:
+        """The file's text."""
+        return json.dumps(
+            {
+                "version": VERSION,
+                "model": {"fingerprint": self.fingerprint, "layers": self.layers},
+                "made_with": {"headrace": self.headrace, "torch": self.torch, "devices": self.devices},
+                "batch": self.batch,
+                "ranks": self.ranks,
+                "replicas": self.replicas,
+                "micro_batches": self.micro_batches,
+                "schedule": {"name": self.schedule.name, "grid": self.schedule.to_text()},
+                "cut": self.stages,
+                "recomputes": self.recomputes,
+                "predicted": asdict(self.predicted),
+                "alternatives": [asdict(other) for other in self.alternatives],
+            },
+            indent=2,
+            ensure_ascii=False,
+            allow_nan=False,
+        )
+
+
+def read_plan(path: Path) -> Plan:
+    """The plan in a file; its schedule is proven.
+
+    Raises:
+        OSError: it cannot be read.
+        ValueError: it is no plan of this version; the message names the key.
+        InvalidSchedule: its schedule is refuted.
+    """
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{path} is no JSON: {error}") from None
+    try:
+        return _plan(data)
+    except ValueError as error:
+        raise type(error)(f"{path}: {error}") from None
+
+
+def _plan(data: Any) -> Plan:
+    version = data.get("version") if isinstance(data, dict) else None
+    if version != VERSION:
+        raise ValueError(f"version is {version!r}, but this headrace reads plans of version {VERSION}: plan again")
+    keys = {"version", "model", "made_with", "batch", "ranks", "replicas", "micro_batches", "schedule", "cut"}
+    keys |= {"recomputes", "predicted", "alternatives"}
+    _exactly(data, keys, "the plan")
+    _exactly(data["model"], {"fingerprint", "layers"}, "model")
+    _exactly(data["made_with"], {"headrace", "torch", "devices"}, "made_with")
+    _exactly(data["schedule"], {"name", "grid"}, "schedule")
+    schedule = parse(data["schedule"]["grid"], name=data["schedule"]["name"])
+    check(schedule)
+    plan = Plan(
+        layers=tuple(data["model"]["layers"]),
+        fingerprint=data["model"]["fingerprint"],
+        headrace=data["made_with"]["headrace"],
+        torch=data["made_with"]["torch"],
+        devices=tuple(data["made_with"]["devices"]),
+        batch=data["batch"],
+        replicas=data["replicas"],
+        schedule=schedule,
+        cut=tuple(map(len, data["cut"])),
+        recomputes=tuple(data["recomputes"]),
+        predicted=_made(Predicted, data["predicted"], "predicted"),
+        alternatives=tuple(_made(Alternative, other, "alternatives") for other in data["alternatives"]),
+    )
+    named = tuple(name for stage in data["cut"] for name in stage)
+    if named != plan.layers:
+        raise ValueError("cut does not name the layers of model, each once and in order")
+    for key, found in (("ranks", plan.ranks), ("micro_batches", plan.micro_batches)):
+        if data[key] != found:
+            raise ValueError(f"{key} is {data[key]}, but the grid of schedule is for {found}")
+    if len(plan.cut) != schedule.stages:
+        raise ValueError(f"cut has {len(plan.cut)} stages, but the grid of schedule has {schedule.stages}")
+    return plan
+
+
+def _exactly(data: Any, keys: set[str], what: str) -> None:
+    if not isinstance(data, dict):
+        raise ValueError(f"{what} must be an object with {', '.join(sorted(keys))}")
+    for unknown in sorted(data.keys() - keys):
+        raise ValueError(f"{what} has an unknown key {unknown!r}")
+    for absent in sorted(keys - data.keys()):
+        raise ValueError(f"{what} lacks {absent!r}")
+
+
+def _made(kind: type[T], data: Any, what: str) -> T:
+    names = {item.name for item in fields(kind)}  # type: ignore[arg-type]
+    _exactly(data, names, what)
+    return kind(**{name: tuple(value) if isinstance(value, list) else value for name, value in data.items()})

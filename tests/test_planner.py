@@ -1,0 +1,206 @@
+"""Plans: the fastest that fits, with reasons, as a file that is read strictly."""
+
+import json
+from dataclasses import replace
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headrace.layer_costs import LayerCosts, at_rows
+from headrace.planner import NoPlanFits, Plan, Request, make_plan, read_plan
+from headrace.planner.appraise import at_close
+from headrace.planner.candidates import candidates
+from headrace.planner.choose import choose, lower_bound
+from headrace.schedule import build
+from headrace.simulate import simulate
+from headrace.simulate.memory import peak_memory_of
+
+
+def layers(seconds: list[int], rows: int = 1, *, kept: int = 10, weights: int = 100) -> LayerCosts:
+    count = len(seconds)
+    each = tuple(rows * s / 3 for s in seconds)
+    return LayerCosts(
+        names=tuple(f"layer{i}" for i in range(count)),
+        rows=rows,
+        forward=each,
+        backward_input=each,
+        backward_weight=each,
+        parameters=(weights,) * count,
+        trained=(3 * weights,) * count,
+        activations=(rows * kept,) * count,
+        for_weight=(rows * kept / 2,) * count,
+        output=(rows,) * (count - 1) + (0,),
+        transient=(0,) * count,
+    )
+
+
+EVEN = layers([3] * 8)
+
+
+def test_the_plan_is_what_was_simulated() -> None:
+    request = Request([EVEN], batch=8, ranks=2, latency=0.1, bandwidth=100, update=0.001)
+    plan = make_plan(request)
+    assert plan.layers == EVEN.names
+    assert sum(plan.cut) == 8
+    assert (plan.ranks, plan.batch, plan.replicas) == (2, 8, 1)
+    costs = replace(
+        at_rows([EVEN], 8 // plan.micro_batches).stage_costs(plan.cut),
+        transfer=0.1, bandwidth=100, update=[0.001 * 100 * n for n in plan.cut],
+    )  # fmt: skip
+    timeline = simulate(plan.schedule, costs)
+    assert plan.predicted.step_seconds == pytest.approx(timeline.makespan)
+    assert plan.predicted.bubble_fraction == pytest.approx(timeline.bubble_fraction)
+    assert plan.predicted.peak_bytes == peak_memory_of(plan.schedule, costs.memory)
+    assert 0 <= plan.predicted.gap < 1
+    assert plan.alternatives
+    assert all(other.step_seconds >= plan.predicted.step_seconds for other in plan.alternatives if other.step_seconds)
+
+
+@settings(deadline=None, max_examples=25)
+@given(
+    st.lists(st.integers(1, 9), min_size=3, max_size=6),
+    st.sampled_from([0, 0.5, 3]),
+    st.sampled_from(["1f1b", "gpipe", "zb-h1"]),
+)
+def test_no_cut_is_faster_than_the_planned_one_by_more_than_the_model_errs(
+    seconds: list[int], latency: float, name: str
+) -> None:
+    request = Request([layers(seconds)], batch=6, ranks=2, latency=latency, schedules=[name], micro_batches=[3])
+    (candidate,) = candidates(request)
+    found = at_close(candidate, request)
+    schedule = build(name, ranks=2, micro_batches=3)
+    best = min(
+        simulate(schedule, replace(at_rows(request.sizes, 2).stage_costs(cut), transfer=latency)).makespan
+        for (end,) in combinations(range(1, len(seconds)), 1)
+        for cut in [(end, len(seconds) - end)]
+    )
+    assert found.seconds <= best * 1.005
+    assert lower_bound(request) <= best + 1e-9
+
+
+def test_memory_decides_and_recompute_helps() -> None:
+    free = make_plan(Request([EVEN], batch=8, ranks=2, schedules=["gpipe", "1f1b"], micro_batches=[8]))
+    peak = max(free.predicted.peak_bytes)
+    tight = Request([EVEN], batch=8, ranks=2, schedules=["gpipe", "1f1b"], micro_batches=[8], memory=1650)
+    plan = make_plan(tight)
+    assert plan.recomputes
+    assert max(plan.predicted.peak_bytes) <= 1650 < peak
+    assert any(action.kind == "R" for row in plan.schedule.rows for action in row)
+    assert plan.predicted.step_seconds > free.predicted.step_seconds
+    with pytest.raises(NoPlanFits, match=r"nothing fits: no cut .* more"):
+        make_plan(replace(tight, recompute="never"))
+    with pytest.raises(NoPlanFits, match="memory") as refusal:
+        make_plan(replace(tight, memory=100))
+    assert refusal.value.ways_out
+
+
+def test_hops_that_cost_more_than_the_bubble_they_save_are_not_taken() -> None:
+    names = ["1f1b", "interleaved"]
+    cheap = choose(Request([EVEN], batch=4, ranks=2, schedules=names, micro_batches=[4]))
+    dear = choose(Request([EVEN], batch=4, ranks=2, schedules=names, micro_batches=[4], latency=4))
+    assert cheap.best.candidate.name == "interleaved"
+    assert dear.best.candidate.name == "1f1b"
+    plan = make_plan(Request([EVEN], batch=4, ranks=2, schedules=names, micro_batches=[4], latency=4))
+    assert any("waiting for messages" in other.reason for other in plan.alternatives)
+    plan = make_plan(Request([EVEN], batch=4, ranks=2, schedules=names, micro_batches=[4]))
+    assert any("more bubble" in other.reason for other in plan.alternatives)
+
+
+def test_pins_and_layers_that_stay_together_are_respected() -> None:
+    request = Request(
+        [EVEN], batch=4, ranks=2, schedules=["1f1b"], keep_together=[(0, 5)], pin_rank={6: 1}, micro_batches=[2]
+    )
+    assert make_plan(request).cut == (6, 2)
+
+
+def test_slow_ranks_get_less_and_replicas_shorten_pipelines() -> None:
+    slow = Request([EVEN], batch=4, ranks=2, schedules=["1f1b"], micro_batches=[4], slowness=[3, 1])
+    assert make_plan(slow).cut == (2, 6)
+    both = Request([EVEN], batch=8, ranks=4, schedules=["1f1b"], replicas=[1, 2, 4])
+    plan = make_plan(both)
+    assert (plan.ranks, plan.replicas) == (1, 4)  # nothing to reduce over links that take no time
+    costly = make_plan(replace(both, bandwidth=1.0))
+    assert costly.replicas < 4
+
+
+def test_lower_bounds_are_below_every_plan() -> None:
+    for ranks in (1, 2, 3):
+        plan = make_plan(Request([layers([1, 7, 2, 4, 4, 9])], batch=6, ranks=ranks))
+        assert plan.predicted.lower_bound <= plan.predicted.step_seconds
+
+
+# -- the file --------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def plan() -> Plan:
+    return make_plan(Request([EVEN], batch=8, ranks=2, micro_batches=[4]), fingerprint="f", devices=("cpu", "cpu"))
+
+
+def test_a_plan_survives_its_file(plan: Plan, tmp_path: Path) -> None:
+    file = tmp_path / "plan.json"
+    file.write_text(plan.to_json(), encoding="utf-8")
+    assert read_plan(file) == plan
+    data = json.loads(plan.to_json())
+    assert [name for stage in data["cut"] for name in stage] == list(EVEN.names)
+
+
+def _without(data: dict[str, Any], key: str) -> None:
+    del data[key]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda d: d.update(version=2), "version is 2, but this headrace reads plans of version 1"),
+        (lambda d: d.update(colour="red"), "the plan has an unknown key 'colour'"),
+        (lambda d: _without(d, "cut"), "the plan lacks 'cut'"),
+        (lambda d: d["model"].update(size=3), "model has an unknown key 'size'"),
+        (lambda d: d["predicted"].update(luck=1), "predicted has an unknown key 'luck'"),
+        (lambda d: d["alternatives"][0].pop("reason"), "alternatives lacks 'reason'"),
+        (lambda d: d.update(micro_batches=5), "micro_batches is 5, but the grid of schedule is for 4"),
+        (lambda d: d["cut"][0].pop(), "cut does not name the layers of model, each once and in order"),
+        (lambda d: d["schedule"].update(grid="0B0,0F0"), "deadlocks"),
+        (lambda d: d["schedule"].update(grid="0X0"), "row 1, column 1: '0X0' is not an action"),
+    ],
+)
+def test_a_file_is_read_strictly(plan: Plan, tmp_path: Path, change: Any, message: str) -> None:
+    data = json.loads(plan.to_json())
+    change(data)
+    file = tmp_path / "plan.json"
+    file.write_text(json.dumps(data), encoding="utf-8")
+    with pytest.raises(ValueError, match=message) as refusal:
+        read_plan(file)
+    assert str(refusal.value).startswith(str(file))
+
+
+def test_what_is_no_json_is_said_so(tmp_path: Path) -> None:
+    file = tmp_path / "plan.json"
+    file.write_text("{")
+    with pytest.raises(ValueError, match="is no JSON"):
+        read_plan(file)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"sizes": []}, "sizes is empty"),
+        ({"schedules": ["pipedream"]}, "schedules names 'pipedream', which trains with delayed weights"),
+        ({"schedules": ["1f2b"]}, "schedules names '1f2b', which is unknown"),
+        ({"replicas": [3]}, "replicas has 3, which does not divide ranks=2"),
+        ({"recompute": "layer"}, 'recompute=.layer. must be "never" or "stage"'),
+        ({"ranks": 0}, "ranks=0"),
+    ],
+)
+def test_misuse_is_refused_by_name(wrong: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Request(**{"sizes": [EVEN], "batch": 8, "ranks": 2, **wrong})
+
+
+def test_more_ranks_than_layers() -> None:
+    with pytest.raises(ValueError, match="no schedule exists for these numbers"):
+        make_plan(Request([layers([1, 2])], batch=8, ranks=4))
