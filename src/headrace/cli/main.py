@@ -10,6 +10,7 @@ import typer
 
 from headrace.cli.output import make_output_robust
 from headrace.cli.plan import plan
+from headrace.cli.profile import profile
 from headrace.cli.reproduce import reproduce
 from headrace.cli.schedules import schedules
 from headrace.cli.simulate import simulate
@@ -45,6 +46,7 @@ def options(
 # Commands, in the order in which --help lists them. A new one is a file beside this one and a line here.
 app.command()(train)
 app.command()(plan)
+app.command()(profile)
 app.command()(verify)
 app.command()(simulate)
 app.add_typer(schedules, name="schedules")

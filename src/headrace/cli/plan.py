@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from headrace.planner import Plan, Request
 
 _DEFAULT = TrainConfig()
+_EXPORTS = ("megatron", "torchtitan", "torch")
 _UNITS = {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40, "kB": 1e3, "MB": 1e6, "GB": 1e9, "B": 1}
 
 
@@ -44,6 +45,9 @@ def plan(
     recompute: Annotated[str, typer.Option(help="never, or stage: where it makes the model fit.")] = "stage",
     optimizer_bytes: Annotated[float, typer.Option(help="Its state, in bytes per byte of what learns.")] = 2,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Write the plan to this file.")] = None,
+    export: Annotated[
+        str | None, typer.Option(help="Print only the cut for megatron or torchtitan, or the schedule for torch.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the plan as JSON.")] = False,
 ) -> None:
     """Find the fastest step that fits, and say why; exit code 3 if nothing fits."""
@@ -52,6 +56,8 @@ def plan(
     from headrace.planner.model import described, fingerprint, measured
 
     with user_arguments("plan"):
+        if export not in (None, *_EXPORTS):
+            raise ValueError(f"--export {export} is unknown: choose one of {', '.join(_EXPORTS)}")
         chosen = chosen_model(
             model, meta=hardware is not None, batch=batch, layers=layers, dim=dim, heads=heads, sequence=seq
         )
@@ -82,12 +88,25 @@ def plan(
             fail("plan", nothing, Exit.NO_PLAN)
         if out is not None:
             out.write_text(made.to_json() + "\n", encoding="utf-8")
-    if as_json:
+    if export is not None:
+        typer.echo(_exported(made, export), nl=False)
+    elif as_json:
         print_json(json.loads(made.to_json()))
     else:
         _print(made, request, found.device)
     if out is not None:
         typer.echo(f"\nplan written to {out}", err=True)
+
+
+def _exported(made: "Plan", notation: str) -> str:
+    from headrace.planner.exchange import to_megatron, to_torch_csv
+
+    if notation == "megatron":
+        return to_megatron(made.cut) + "\n"
+    if notation == "torchtitan":
+        return json.dumps(made.stages) + "\n"
+    with user_arguments("plan"):
+        return to_torch_csv(made.schedule)
 
 
 def _print(made: "Plan", request: "Request", device: str) -> None:

@@ -1,0 +1,119 @@
+"""`headrace plan` and `headrace profile`."""
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from headrace.cli.exits import Exit
+from headrace.cli.main import app
+from headrace.planner import read_plan
+from headrace.planner.exchange import from_megatron
+from headrace.schedule import check, parse
+
+TINY = ["--layers", "2", "--dim", "16", "--heads", "2", "--seq", "16", "--batch", "8"]
+ELSEWHERE = [*TINY, "--hardware", "v100-16g", "--schedules", "1f1b,zb-h1"]
+
+
+def run(*arguments: str) -> tuple[int, str, str]:
+    result = CliRunner().invoke(app, list(arguments))
+    return result.exit_code, result.stdout, result.stderr
+
+
+def test_a_plan_measured_here_trains(tmp_path: Path) -> None:
+    file, text = tmp_path / "plan.json", tmp_path / "text.txt"
+    text.write_text("a text about bubbles\n" * 200)
+    code, out, err = run("plan", *TINY, "--schedules", "1f1b,zb-v", "--micro-batches", "4", "--out", str(file))
+    assert (code, err) == (Exit.DONE, f"\nplan written to {file}\n")
+    assert "2 ranks (cpu), batch 8: " in out
+    assert "above the lower bound of" in out
+    plan = read_plan(file)
+    assert (plan.ranks, plan.micro_batches, plan.layers[0]) == (2, 4, "embedding")
+    job = ["--data", str(text), "--steps", "2", "--plan", str(file)]
+    code, out, err = run("train", *TINY, *job)
+    assert code == Exit.DONE, err
+    assert f"{plan.schedule.name}, 2 ranks, 4 micro-batches" in out
+    code, _, err = run("train", *TINY, "--layers", "3", *job)
+    assert (code, "the plan is for another model" in err) == (Exit.USAGE, True)
+    code, _, err = run("train", *TINY, *job, "--micro-batches", "2")
+    assert (code, "--micro-batches goes without --plan" in err) == (Exit.USAGE, True)
+    code, _, err = run("train", *TINY, *job, "--batch", "12")
+    assert (code, "the plan is for batches of 8 rows, not of 12" in err) == (Exit.USAGE, True)
+
+
+def test_a_plan_for_hardware_that_is_not_here() -> None:
+    code, out, _ = run("plan", *ELSEWHERE, "--json")
+    assert code == Exit.DONE
+    plan = json.loads(out)
+    assert plan["made_with"]["devices"] == ["NVIDIA V100 SXM2 16 GB, NVLink 2"] * 2
+    assert plan["schedule"]["name"] in ("1f1b", "zb-h1")
+    assert plan["alternatives"]
+
+
+def test_what_does_not_fit_ends_with_three_and_says_what_would() -> None:
+    code, out, err = run("plan", *ELSEWHERE, "--memory", "10kB")
+    assert (code, out) == (Exit.NO_PLAN, "")
+    assert err.startswith("headrace plan: nothing fits: no cut of 4 layers into 2 stages fits into memory")
+    assert "memory=" in err
+
+
+def test_plans_in_the_notations_of_others() -> None:
+    def exported(notation: str) -> str:
+        code, out, _ = run("plan", *ELSEWHERE, "--export", notation)
+        assert code == Exit.DONE
+        return out
+
+    stages = json.loads(exported("torchtitan"))
+    assert [name for stage in stages for name in stage] == ["embedding", "block0", "block1", "head"]
+    assert [len(stage) for stage in from_megatron(exported("megatron").strip())] == [len(stage) for stage in stages]
+    assert check(parse(exported("torch"))).schedule.ranks == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--export", "deepspeed"], "--export deepspeed is unknown: choose one of megatron, torchtitan, torch"),
+        (["--memory", "lots"], "--memory lots: write a size such as 16GiB"),
+        (["--model", "gpt9"], "--model gpt9 is unknown"),
+        (["--model", "nowhere:model"], "--model nowhere:model cannot be imported"),
+        (["--model", "transformer-6b"], "say which with --hardware"),
+        (["--micro-batches", "x"], "--micro-batches x: write whole numbers"),
+        (["--schedules", "pipedream"], "schedules names 'pipedream', which trains with delayed weights"),
+        (["--hardware", "abacus"], "abacus"),
+    ],
+)
+def test_misuse_is_refused_by_name(arguments: list[str], message: str) -> None:
+    code, _, err = run("plan", *TINY, *arguments)
+    assert code == Exit.USAGE
+    assert message in err
+    assert "Traceback" not in err
+
+
+def test_a_model_of_the_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "my_model_for_plan.py").write_text(
+        "import torch\n"
+        "def build():\n"
+        "    model = torch.nn.Sequential(*(torch.nn.Linear(8, 8) for _ in range(4)))\n"
+        "    return model, torch.nn.functional.mse_loss, (torch.zeros(8, 8), torch.zeros(8, 8))\n"
+        "def wrong():\n"
+        "    return 3\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    chosen = ["--hardware", "cpu", "--schedules", "1f1b", "--json"]
+    code, out, _ = run("plan", "--model", "my_model_for_plan:build", *chosen)
+    assert code == Exit.DONE
+    assert [name for stage in json.loads(out)["cut"] for name in stage] == ["0", "1", "2", "3"]
+    code, _, err = run("plan", "--model", "my_model_for_plan:wrong", *chosen)
+    assert (code, "must return a model, a loss function and a pair (x, y)" in err) == (Exit.USAGE, True)
+
+
+def test_a_profile_is_printed_and_written(tmp_path: Path) -> None:
+    file = tmp_path / "costs.json"
+    code, out, _ = run("profile", *TINY, "--out", str(file))
+    assert code == Exit.DONE
+    assert "kept for W" in out
+    data = json.loads(file.read_text())
+    assert data["layers"]["names"] == ["embedding", "block0", "block1", "head"]
+    assert data["latency"] > 0
