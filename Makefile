@@ -28,6 +28,7 @@ format: $(READY)
 
 docs: $(READY)
 	$(VENV)/bin/python docs/make_schedules.py
+	$(VENV)/bin/python docs/make_planning.py
 
 # constraints.txt names the exact version of torch, so that pip takes the build that fits this machine.
 $(READY): pyproject.toml constraints.txt

@@ -14,9 +14,9 @@ from typing import Final
 from headrace.costs import Costs
 from headrace.report.catalogue import Entry, entries
 from headrace.report.gantt import gantt
-from headrace.units import percent
 from headrace.schedule.catalogue import build, describe
 from headrace.simulate import simulate
+from headrace.units import percent
 
 PAGE: Final = Path(__file__).parent / "schedules.md"
 TABLE_SIZE: Final = (4, 8)
@@ -68,8 +68,8 @@ def _lines() -> Iterator[str]:
     yield "<!-- Written by docs/make_schedules.py. Do not edit: change the script and run it. -->"
     yield ""
     yield "A schedule says which rank does what in which order: `F` forward, `B` backward, `I` and `W` the two halves"
-    yield "of a backward, for its input and for its weights, `R` recompute, `U` update. An action is written stage, kind,"
-    yield "micro-batch, as in `2F0`. `hr.schedule.build(name, ranks=p, micro_batches=m)` makes one, `hr.schedule.check`"
+    yield "of a backward, for its input and for its weights, `R` recompute, `U` update. An action is written stage,"
+    yield "kind, micro-batch, as in `2F0`. `hr.schedule.build(name, ranks=p, micro_batches=m)` makes one, `hr.schedule.check`"
     yield "proves that it runs, `hr.simulate(schedule, costs)` says how long it takes with the costs of your model, and"
     yield "`hr.Pipeline(schedule=…)` runs it."
     yield ""
@@ -79,8 +79,8 @@ def _lines() -> Iterator[str]:
     yield f"## All of them, for p = {p} and m = {m}"
     yield ""
     yield "A rank takes one second for each of F, I and W of a micro-batch, hops take no time. *Peak*: activations that"
-    yield "the fullest rank holds, in micro-batches of a p-th of the model. *Copies*: how often the parameters are held, as"
-    yield "replicas or versions. (`headrace schedules`)"
+    yield "the fullest rank holds, in micro-batches of a p-th of the model. *Copies*: how often the parameters are held,"
+    yield "as replicas or versions. (`headrace schedules`)"
     yield ""
     yield "| schedule | stages a rank | bubble | peak | messages | copies | needs |"
     yield "| --- | ---: | ---: | ---: | ---: | ---: | --- |"

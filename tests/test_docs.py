@@ -22,3 +22,8 @@ def test_the_page_of_schedules_is_current() -> None:
     page = script("make_schedules")
     assert (DOCS / "schedules.md").read_text(encoding="utf-8") == page.page(), "run python docs/make_schedules.py"
     assert set(page.WHEN) == set(CATALOGUE)
+
+
+def test_the_page_of_planning_is_current() -> None:
+    page = script("make_planning")
+    assert (DOCS / "planning.md").read_text(encoding="utf-8") == page.page(), "run python docs/make_planning.py"

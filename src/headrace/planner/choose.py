@@ -13,7 +13,8 @@ from headrace.planner.appraise import Appraised, at_close, at_first_sight
 from headrace.planner.candidates import Candidate, candidates
 from headrace.planner.request import Request
 
-_ENOUGH = 5  # that fit, of which one is the plan and the others its alternatives
+_ENOUGH = 6  # that fit, of which one is the plan and the others its alternatives
+_ALIKE = 2  # of these with the same schedule, so that they are real alternatives
 
 
 class NoPlanFits(ValueError):
@@ -65,6 +66,8 @@ def choose(request: Request) -> Choice:
     refused: list[tuple[Candidate, str]] = []
     advice: NoCutFits | None = None
     for _, _, candidate in sorted(seen):
+        if sum(found.candidate.name == candidate.name for found in fitting) == _ALIKE:
+            continue
         try:
             fitting.append(at_close(candidate, request))
         except NoCutFits as error:

@@ -1,0 +1,181 @@
+"""What a run leaves behind for the next plan: `profile.json`, read as strictly as a plan.
+
+    {
+      "version": 1,
+      "model": {"fingerprint": "…"},
+      "made_with": {"headrace": "0.1.0", "torch": "2.13.0", "devices": ["cpu", "cpu"]},
+      "batch": 16, "ranks": 2, "micro_batches": 4,
+      "schedule": {"name": "1f1b", "grid": "0F0,…"},
+      "cut": [4, 4],
+      "link": {"latency": …, "bandwidth": null},      null where it was not measured
+      "layers": {"names": ["embedding", …], "rows": 4, "forward": […], …}
+    }
+
+A measured step of the run is in `timeline.json`.
+"""
+
+import json
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, Final
+
+from headrace.costs import Number, Seconds
+from headrace.layer_costs import LayerCosts
+from headrace.planner.build_plan import version_of
+from headrace.schedule.actions import Action
+from headrace.schedule.check import check
+from headrace.schedule.schedule import Schedule
+from headrace.schedule.text import parse
+from headrace.timeline import Span, Timeline
+
+VERSION: Final = 1
+PROFILE: Final = "profile.json"
+TIMELINE: Final = "timeline.json"
+
+
+@dataclass(frozen=True)
+class Link:
+    """Between two ranks.
+
+    Attributes:
+        latency: seconds of a message.
+        bandwidth: bytes per second beyond that; None if only latency counts.
+    """
+
+    latency: Seconds
+    bandwidth: Number | None = None
+
+
+@dataclass(frozen=True)
+class RunProfile:
+    """A run, as a planner sees it.
+
+    Attributes:
+        layers: their costs for one micro-batch, as they were profiled before the first step.
+        batch: rows of a mini-batch.
+        schedule, cut: of the run, as of its last step.
+        fingerprint: of the model.
+        devices: of the ranks.
+        link: None where it was not measured.
+        headrace, torch: versions that it was made with.
+
+    Raises:
+        ValueError: the cut does not fit the layers or the schedule.
+    """
+
+    layers: LayerCosts
+    batch: int
+    schedule: Schedule
+    cut: tuple[int, ...]
+    fingerprint: str
+    devices: tuple[str, ...]
+    link: Link | None = None
+    headrace: str = version_of("headrace")
+    torch: str = version_of("torch")
+
+    def __post_init__(self) -> None:
+        if len(self.cut) != self.schedule.stages:
+            raise ValueError(f"cut has {len(self.cut)} stages, but the grid of schedule has {self.schedule.stages}")
+        self.layers.stage_costs(self.cut)  # refuses what does not fit
+
+    @property
+    def micro_batches(self) -> int:
+        """m, sequences whole."""
+        return self.schedule.micro_batches // self.schedule.segments
+
+    def to_json(self) -> str:
+        """The file's text."""
+        link = None if self.link is None else {"latency": self.link.latency, "bandwidth": self.link.bandwidth}
+        data = {
+            "version": VERSION,
+            "model": {"fingerprint": self.fingerprint},
+            "made_with": {"headrace": self.headrace, "torch": self.torch, "devices": self.devices},
+            "batch": self.batch,
+            "ranks": self.schedule.ranks,
+            "micro_batches": self.micro_batches,
+            "schedule": {"name": self.schedule.name, "grid": self.schedule.to_text()},
+            "cut": self.cut,
+            "link": link,
+            "layers": self.layers.as_data(),
+        }
+        return json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False)
+
+
+def read_run(folder: Path) -> tuple[RunProfile, Timeline]:
+    """The profile of a finished run, and one of its steps.
+
+    Raises:
+        ValueError: the folder holds no finished run, or one of another version; the message names file and key.
+        InvalidSchedule: its schedule is refuted.
+    """
+    found = []
+    for name, read in ((PROFILE, _profile), (TIMELINE, _measured)):
+        path = folder / name
+        try:
+            data = json.loads(path.read_text(encoding="utf-8"))
+        except OSError as error:
+            raise ValueError(
+                f"{folder} holds no finished run: {name} cannot be read ({error.strerror}). Make one with "
+                f"headrace train --out {folder}"
+            ) from None
+        except ValueError as error:
+            raise ValueError(f"{path} is no JSON: {error}") from None
+        try:
+            found.append(read(data))
+        except (KeyError, TypeError, AttributeError) as error:
+            raise ValueError(f"{path}: it is not what headrace train writes: {error!r}") from None
+        except ValueError as error:
+            raise type(error)(f"{path}: {error}") from None
+    profile, measured = found
+    return profile, measured
+
+
+def _profile(data: Any) -> RunProfile:
+    _version(data)
+    keys = {"version", "model", "made_with", "batch", "ranks", "micro_batches", "schedule", "cut", "link", "layers"}
+    _exactly(data, keys, "the profile")
+    _exactly(data["model"], {"fingerprint"}, "model")
+    _exactly(data["made_with"], {"headrace", "torch", "devices"}, "made_with")
+    _exactly(data["schedule"], {"name", "grid"}, "schedule")
+    if data["link"] is not None:
+        _exactly(data["link"], {"latency", "bandwidth"}, "link")
+    _exactly(data["layers"], {item.name for item in fields(LayerCosts)}, "layers")
+    schedule = parse(data["schedule"]["grid"], name=data["schedule"]["name"])
+    check(schedule)
+    layers = {name: tuple(value) if isinstance(value, list) else value for name, value in data["layers"].items()}
+    profile = RunProfile(
+        layers=LayerCosts(**layers),
+        batch=data["batch"],
+        schedule=schedule,
+        cut=tuple(data["cut"]),
+        fingerprint=data["model"]["fingerprint"],
+        devices=tuple(data["made_with"]["devices"]),
+        link=None if data["link"] is None else Link(**data["link"]),
+        headrace=data["made_with"]["headrace"],
+        torch=data["made_with"]["torch"],
+    )
+    for key, found in (("ranks", schedule.ranks), ("micro_batches", profile.micro_batches)):
+        if data[key] != found:
+            raise ValueError(f"{key} is {data[key]}, but the grid of schedule is for {found}")
+    return profile
+
+
+def _measured(data: Any) -> Timeline:
+    _version(data)
+    spans = (Span(s["rank"], Action.parse(s["action"]), s["start"], s["end"]) for s in data["measured"])
+    return Timeline(data["ranks"], spans)
+
+
+def _version(data: Any) -> None:
+    version = data.get("version") if isinstance(data, dict) else None
+    if version != VERSION:
+        raise ValueError(f"version is {version!r}, but this headrace reads runs of version {VERSION}: train again")
+
+
+def _exactly(data: Any, keys: set[str], what: str) -> None:
+    if not isinstance(data, dict):
+        raise ValueError(f"{what} must be an object with {', '.join(sorted(keys))}")
+    for unknown in sorted(data.keys() - keys):
+        raise ValueError(f"{what} has an unknown key {unknown!r}")
+    for absent in sorted(keys - data.keys()):
+        raise ValueError(f"{what} lacks {absent!r}")
