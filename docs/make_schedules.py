@@ -61,29 +61,32 @@ def page() -> str:
     return "\n".join(_lines()).rstrip() + "\n"
 
 
+INTRO: Final = """# Schedules
+
+<!-- Written by docs/make_schedules.py. Do not edit: change the script and run it. -->
+
+A schedule says which rank does what in which order: `F` forward, `B` backward, `I` and `W` the two halves of a
+backward, for its input and for its weights, `R` recompute, `U` update. An action is written stage, kind, micro-batch,
+as in `2F0`. `hr.schedule.build(name, ranks=p, micro_batches=m)` makes one, `hr.schedule.check` proves that it runs,
+`hr.simulate(schedule, costs)` says how long it takes with the costs of your model, and `hr.Pipeline(schedule=…)` runs
+it.
+
+Which is best depends on costs: `headrace simulate --schedule NAME --forward … --backward-input … --backward-weight …
+--transfer …` compares them for yours, `--search` looks for a better one, and `headrace plan` chooses.
+
+## All of them, for p = {p} and m = {m}
+
+A rank takes one second for each of F, I and W of a micro-batch, hops take no time. *Peak*: activations that the fullest
+rank holds, in micro-batches of a p-th of the model. *Copies*: how often the parameters are held, as replicas or as
+versions. (`headrace schedules`)
+
+| schedule | stages a rank | bubble | peak | messages | copies | needs |
+| --- | ---: | ---: | ---: | ---: | ---: | --- |"""
+
+
 def _lines() -> Iterator[str]:
     p, m = TABLE_SIZE
-    yield "# Schedules"
-    yield ""
-    yield "<!-- Written by docs/make_schedules.py. Do not edit: change the script and run it. -->"
-    yield ""
-    yield "A schedule says which rank does what in which order: `F` forward, `B` backward, `I` and `W` the two halves"
-    yield "of a backward, for its input and for its weights, `R` recompute, `U` update. An action is written stage,"
-    yield "kind, micro-batch, as in `2F0`. `hr.schedule.build(name, ranks=p, micro_batches=m)` makes one, `hr.schedule.check`"
-    yield "proves that it runs, `hr.simulate(schedule, costs)` says how long it takes with the costs of your model, and"
-    yield "`hr.Pipeline(schedule=…)` runs it."
-    yield ""
-    yield "Which is best depends on costs: `headrace simulate --schedule NAME --forward … --backward-input …"
-    yield "--backward-weight … --transfer …` compares them for yours, and `--search` looks for a better one."
-    yield ""
-    yield f"## All of them, for p = {p} and m = {m}"
-    yield ""
-    yield "A rank takes one second for each of F, I and W of a micro-batch, hops take no time. *Peak*: activations that"
-    yield "the fullest rank holds, in micro-batches of a p-th of the model. *Copies*: how often the parameters are held,"
-    yield "as replicas or versions. (`headrace schedules`)"
-    yield ""
-    yield "| schedule | stages a rank | bubble | peak | messages | copies | needs |"
-    yield "| --- | ---: | ---: | ---: | ---: | ---: | --- |"
+    yield INTRO.format(p=p, m=m)
     found = [entry for entry in entries(p, m) if isinstance(entry, Entry)]
     for e in found:
         bubble = percent(e.timeline.bubble_fraction)
