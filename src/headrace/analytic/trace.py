@@ -11,10 +11,9 @@ besides is W. What the forward keeps only where parameters learn is what W needs
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -156,7 +155,7 @@ def _run(
         sizes[birth] = tensor.untyped_storage().nbytes()
         return tensor
 
-    with _grad_enabled(), FakeTensorMode(allow_non_fake_inputs=True):
+    with torch.inference_mode(False), torch.enable_grad(), FakeTensorMode(allow_non_fake_inputs=True):
         tensors = {name: shape.fake(shape.needs_grad and not frozen) for name, shape in own.items()}
         given = tuple(shape.fake() for shape in inputs)
         ledger.name(tensors.values(), "own")
@@ -191,9 +190,3 @@ def _run(
 
 def _as_it_is(tensor: Tensor) -> Tensor:
     return tensor
-
-
-@contextmanager
-def _grad_enabled() -> Iterator[Any]:
-    with torch.inference_mode(False), torch.enable_grad():
-        yield

@@ -12,7 +12,8 @@ from headrace.cli.output import fail, print_json, stdout, user_arguments
 from headrace.train.config import TrainConfig
 
 if TYPE_CHECKING:
-    from headrace.train.job import Prepared, Result, StepRecord
+    from headrace.report.explain import Explanation
+    from headrace.train.job import Result, StepRecord
 
 _DEFAULT = TrainConfig()
 
@@ -42,17 +43,25 @@ def train(
     data: Annotated[
         Path | None, typer.Option(help="A file or folder of text.", show_default="Python's standard library")
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="Folder for config.json, metrics.jsonl, timeline.json.")] = None,
+    replan_after: Annotated[
+        int | None, typer.Option(help="After so many steps, plan again with the costs that they have shown.")
+    ] = None,
+    replan: Annotated[
+        str, typer.Option(help="What that may change: schedule, or cut only, which keeps the losses to the last bit.")
+    ] = _DEFAULT.replan,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for config, metrics, timeline, profile and explanation.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object at the end.")] = False,
 ) -> None:
     """Train a byte-level GPT on real text through a pipeline, and say where the time went."""
     from headrace.cli.train_screen import TrainScreen
+    from headrace.report.explain import explain
     from headrace.runtime.failure import PipelineFailure
     from headrace.runtime.process.processes import process_count, process_rank
     from headrace.train.job import train as run
     from headrace.train.run_files import RunFiles
 
-    ready: list[Prepared] = []
     with user_arguments("train"):
         processes = process_count()
         size = (processes if processes > 1 else _DEFAULT.ranks, _DEFAULT.micro_batches)
@@ -76,14 +85,12 @@ def train(
             device=device,
             seed=seed,
             data=None if data is None else str(data),
+            replan_after=replan_after,
+            replan=replan,  # type: ignore[arg-type]
         )
         first = process_rank() == 0
         files = RunFiles(out, config) if out is not None and first else None
         screen = TrainScreen(config, stdout() if first and not as_json else None)
-
-        def on_ready(prepared: "Prepared") -> None:
-            ready.append(prepared)
-            screen.ready(prepared)
 
         def on_step(record: "StepRecord") -> None:
             screen.step(record)
@@ -92,21 +99,24 @@ def train(
 
         try:
             with screen:
-                result = run(config, on_ready, on_step)
+                result = run(config, screen.ready, on_step, screen.replanned)
         except PipelineFailure as failure:
             fail("train", failure, Exit.WORKER_FAILED)
-    screen.result(ready[0], result)
+    explanation = explain(result.prepared.schedule, result.prepared.costs, result.measured)
+    screen.result(result, explanation)
     if files is not None:
-        files.finish(order.name, ready[0].predicted, result.measured)
+        files.finish(result, explanation.as_data())
         files.close()
-        typer.echo(f"\nrun written to {out}", err=True)
+        typer.echo(f"\nrun written to {out}; to plan again with what it measured: headrace plan --from {out}", err=True)
     if as_json and first:
-        print_json(_as_data(ready[0], result))
+        print_json(_as_data(result, explanation))
 
 
-def _as_data(prepared: "Prepared", result: "Result") -> dict[str, object]:
+def _as_data(result: "Result", explanation: "Explanation") -> dict[str, object]:
+    prepared, again = result.prepared, result.replanned
     predicted = prepared.predicted
     return {
+        "schedule": prepared.schedule.name,
         "cut": prepared.cut,
         "parameters": prepared.parameters,
         "costs": asdict(prepared.costs),
@@ -117,4 +127,6 @@ def _as_data(prepared: "Prepared", result: "Result") -> dict[str, object]:
         "makespan": {"predicted": predicted.makespan, "measured": result.makespan},
         "bubble_fraction": {"predicted": predicted.bubble_fraction, "measured": result.bubble_fraction},
         "peak_in_flight": {"predicted": predicted.peak_in_flight, "measured": result.measured.peak_in_flight},
+        "replanned": None if again is None else {"gain": again.gain, "own": again.own, "moved": again.worth_it},
+        "explanation": explanation.as_data(),
     }

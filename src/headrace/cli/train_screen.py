@@ -5,6 +5,8 @@ from types import TracebackType
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from headrace.planner.replan import Replanned
+from headrace.report.explain import Explanation, differences_table, in_a_sentence
 from headrace.report.gantt import gantt
 from headrace.report.tables import in_words, ranks_table, table
 from headrace.schedule.actions import RECOMPUTE
@@ -70,15 +72,20 @@ class TrainScreen:
             self._held_out = f", held out {record.held_out_loss:.3f}"
         self._progress.update(self._task, advance=1, losses=f"loss {record.loss:.3f}{self._held_out}")
 
-    def result(self, prepared: Prepared, result: Result) -> None:
-        """Show what came out, predicted beside measured, and one real step."""
+    def replanned(self, found: Replanned) -> None:
+        """Show what re-planning came to."""
+        if self._results is not None:
+            self._results.print(f"after {self._config.replan_after} steps: {found}\n", soft_wrap=True)
+
+    def result(self, result: Result, explanation: Explanation) -> None:
+        """Show what came out, predicted beside measured and why they differ, and one real step."""
         if self._results is None:
             return
         say = self._results.print
         before, after = result.held_out_before, result.held_out_after
         speed = f"{result.tokens_per_second:,.0f} tokens per second"
         say(f"held-out loss {before:.3f} → {after:.3f} nats per byte, {speed}\n")
-        predicted, measured = prepared.predicted, result.measured
+        predicted, measured = result.prepared.predicted, result.measured
         rows = [
             ("pipeline step", seconds(predicted.makespan), seconds(result.makespan)),
             ("bubble", percent(predicted.bubble_fraction), percent(result.bubble_fraction)),
@@ -86,6 +93,10 @@ class TrainScreen:
             ("whole step, with optimizer", "", seconds(result.step_seconds)),
         ]
         say(table(("", "predicted", "measured"), rows))
+        say(f"\n{in_a_sentence(explanation)}", soft_wrap=True)
+        slower = differences_table(explanation)
+        if slower is not None:
+            say(slower)
         say("\none real step:")
         say(gantt(measured, self._results.width), crop=False)
         say()

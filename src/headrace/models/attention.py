@@ -48,7 +48,8 @@ class Attention(nn.Module):
 
     def _heads(self, projected: Tensor) -> Tensor:
         """[batch, length, inner] → [batch, heads, length, head_dim]."""
-        return projected.unflatten(-1, (self.heads, -1)).transpose(1, 2)
+        heads: Tensor = projected.unflatten(-1, (self.heads, -1)).transpose(1, 2)
+        return heads
 
     def _looks(self, query: Tensor, key: Tensor) -> Tensor:
         """How much each position looks at each other: [batch, heads, length, length], rows summing to 1."""
@@ -56,7 +57,8 @@ class Attention(nn.Module):
         if self.causal:
             later = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).triu(1)
             scores = scores.masked_fill(later, -math.inf)
-        return scores.softmax(-1)
+        looks: Tensor = scores.softmax(-1)
+        return looks
 
 
 class Dropout(nn.Module):

@@ -34,5 +34,5 @@ _NOTES = (
     "Throughput is normalised to each model's K=2, M=1; batches of 128 images and 32 sequences, whatever fits.",
     "The paper's Transformer at M=4 is faster than a pipeline can be (1.6, 2.29, 2.91) with equal batches.",
     "A forward is recomputed as soon as its rank is free, which a mini-batch in one piece gains by as well: that base "
-    "being faster, an even cut without any loss has 1.70, 3.30 and 6.01 at M=32.",
+    "being faster, an even cut without any loss has 1.71, 3.27 and 6.01 at M=32.",
 )

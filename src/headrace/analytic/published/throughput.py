@@ -1,4 +1,4 @@
-"""Normalised throughput from an architecture and a description of hardware, as GPipe and torchgpipe report it.
+"""Throughput from an architecture and a description of hardware, as GPipe and torchgpipe report it.
 
 architecture ─ estimate(hardware) ─▶ layers ─ partition ─▶ stages ─ simulate(gpipe, recompute) ─▶ rows per second
 """
@@ -7,8 +7,10 @@ from collections.abc import Sequence
 
 from headrace.analytic.hardware import Hardware
 from headrace.analytic.published.workloads import Workload
+from headrace.layer_costs import LayerCosts
 from headrace.partition import partition
 from headrace.schedule.catalogue import build
+from headrace.schedule.catalogue.recompute import Recompute
 from headrace.simulate.simulator import simulate
 
 
@@ -36,10 +38,14 @@ def normalised_throughput(
     for m in micro_batches:
         layers = workload.layers(hardware, m, compiled=compiled)
         with_recompute = [once + again for once, again in zip(layers.seconds, layers.forward, strict=True)]
-        row = []
-        for k in accelerators:
-            costs = hardware.linked(layers.stage_costs(partition(with_recompute, k)))
-            order = build("gpipe", ranks=k, micro_batches=m, recompute="always")
-            row.append(float(1 / simulate(order, costs).makespan))
-        table.append(row)
+        table.append([rows_per_second(layers, hardware, partition(with_recompute, k), m) for k in accelerators])
     return [[value / table[0][0] for value in row] for row in table]
+
+
+def rows_per_second(
+    layers: LayerCosts, hardware: Hardware, cut: Sequence[int], micro_batches: int, recompute: Recompute = "always"
+) -> float:
+    """Of GPipe, where `layers` are for one micro-batch."""
+    costs = hardware.linked(layers.stage_costs(cut))
+    order = build("gpipe", ranks=len(cut), micro_batches=micro_batches, recompute=recompute)
+    return layers.rows * micro_batches / float(simulate(order, costs).makespan)
