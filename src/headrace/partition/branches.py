@@ -55,9 +55,10 @@ def best_shared(appraiser: Appraiser, count: int, effort: int) -> Found | None:
         effort: how many spans to look at.
     """
     best = Shortlist(count)
-    _local_search(appraiser, best, effort // (20 * appraiser.problem.stages))
     pieces = len(appraiser.problem.boundaries) - 1
     small = comb(pieces - 1, appraiser.problem.stages - 1) <= _TOO_MANY
+    # Where a proof may follow, a good start is enough.
+    _local_search(appraiser, best, effort // ((20 if small else 2) * appraiser.problem.stages))
     exact = small and _branch_and_bound(appraiser, best, effort) and not appraiser.thinned
     if not best.cuts:
         return None

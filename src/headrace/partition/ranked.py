@@ -60,13 +60,17 @@ def best_paths(graph: Graph, objective: Objective, best: Best, count: int, effor
     # The best one is proven in any case; if nothing came out of the heap, it comes first now.
     found = found or [best.path]
     proven = len(found)
-    _, ceiling = measured(best.path)
-    sums = best.sums.get(ceiling) or smallest_sums(graph, ceiling)
-    others = Ways(graph, ceiling, sums).first(count + proven)
-    others.sort(key=lambda path: objective.value(*measured(path)))
     seen = {_ends(path) for path in found}
-    found += [path for path in others if _ends(path) not in seen]
-    return found[:count], proven
+    _, ceiling = measured(best.path)
+    for bound in (ceiling, inf):
+        sums = best.sums.get(bound) or smallest_sums(graph, bound)
+        others = [path for path in Ways(graph, bound, sums).first(2 * count) if _ends(path) not in seen]
+        found += others
+        seen.update(map(_ends, others))
+        if len(found) >= count:
+            break
+    others = sorted(found[proven:], key=lambda path: objective.value(*measured(path)))
+    return [*found[:proven], *others][:count], proven
 
 
 def _ends(path: list[Edge]) -> tuple[int, ...]:

@@ -36,14 +36,15 @@ def best_cuts(problem: Problem, objective: Name = "slowest", *, count: int = 1, 
 
     With one stage a rank the first cut is proven to be the best; the others are too, unless there are so many good
     ones that telling them apart takes more than `effort`. With several, all are proven where the effort suffices, and
-    otherwise come from a local search. `Found` says which. Exact means exact for ints and Fractions; sums of floats
-    are as exact as floats are.
+    otherwise come from a local search. Nothing is proven where single layers may be recomputed and a span has too many
+    ways to choose them ("thinned"). `Found` says which. Exact means exact for ints and Fractions;
+    sums of floats are as exact as floats are.
 
     Args:
         problem: layers, ranks, memory, and what a cut may do.
         objective: "slowest" rank, "step" time, or, for comparison, "parameters" or "layers" (see `objective`).
         count: how many cuts (k), to be simulated and ranked again by `rerank`, for example.
-        effort: how many spans to look at before proofs are given up; about a second per million.
+        effort: how many spans to look at before proofs are given up; some seconds per million.
 
     Raises:
         NoCutFits: there is no such cut; it says why, and what would help.
@@ -52,7 +53,7 @@ def best_cuts(problem: Problem, objective: Name = "slowest", *, count: int = 1, 
     at_least(1, count=count, effort=effort)
     found = _search(problem, objective, count, effort)
     if found is None:
-        raise refuse(problem, lambda other: _search(other, "slowest", 1, min(effort, 20_000)))
+        raise refuse(problem, lambda other: _search(other, "slowest", 1, min(effort, 5_000)))
     return found
 
 
