@@ -1,6 +1,6 @@
 """What a candidate would take and hold with the best cut that is found for it."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -11,9 +11,9 @@ from headrace.partition.minmax import partition
 from headrace.partition.problem import Problem
 from headrace.partition.result import Cut
 from headrace.partition.search import best_cuts
+from headrace.partition.staged import peaks, recomputing
 from headrace.planner.candidates import Candidate
 from headrace.planner.request import Request
-from headrace.schedule.actions import ENDS_BACKWARD, FORWARD
 from headrace.schedule.catalogue.recompute import add_recompute
 from headrace.schedule.placement import Placement
 from headrace.schedule.schedule import Schedule
@@ -92,24 +92,16 @@ def at_close(candidate: Candidate, request: Request) -> Appraised:
     """
     schedule = candidate.build()
     layers = at_rows(request.sizes, candidate.rows)
-    problem = Problem(
-        costs=layers,
-        placement=Placement(schedule.placement.rank_of),
-        micro_batches=schedule.micro_batches,
-        in_flight=in_flight(schedule),
-        latency=request.latency,
-        bandwidth=request.bandwidth,
-        slowness=request.slowness,
-        keep_together=request.keep_together,
-        pin_rank=request.pin_rank,
-    )
+    problem = _problem(candidate, request, layers)
     free = [_appraised(candidate, request, schedule, layers, cut.layers, ()) for cut in _cuts(problem)]
     fitting = [found for found in free if found.fits(request)]
     if not fitting:
         # What a rank's stages hold at the most need not come at one time, so the cut's own account is on the safe side.
-        tight = replace(problem, memory=limits_of(request, candidate.ranks), recompute=request.recompute)
+        tight = replace(
+            problem, memory=request.memory, recompute=request.recompute, with_ranks=_tight(problem, request)
+        )
         for cut in _cuts(tight):
-            again = tuple(stage for stage, what in enumerate(cut.recomputes) if what == "everything")
+            again = tuple(sorted(recomputing(cut)))
             found = _appraised(candidate, request, schedule, layers, cut.layers, again)
             if found.fits(request):
                 fitting.append(found)
@@ -120,25 +112,41 @@ def at_close(candidate: Candidate, request: Request) -> Appraised:
     return min(fitting, key=lambda found: found.seconds)
 
 
+def _tight(problem: Problem, request: Request) -> Callable[[int], Problem] | None:
+    """The same for other numbers of ranks, under the same limit, so that a refusal can say how many would do."""
+    build = problem.with_ranks
+    if build is None:
+        return None
+    return lambda ranks: replace(build(ranks), memory=request.memory, recompute=request.recompute)
+
+
+def _problem(candidate: Candidate, request: Request, layers: LayerCosts) -> Problem:
+    """What a cut has to respect; of two lanes, which mirror each other, it is that of the first."""
+
+    def with_ranks(ranks: int) -> Problem:
+        schedule = replace(candidate, ranks=ranks).build()
+        return Problem(
+            costs=layers,
+            placement=Placement(schedule.placement.rank_of),
+            micro_batches=schedule.micro_batches,
+            in_flight=peaks(schedule),
+            latency=request.latency,
+            bandwidth=request.bandwidth,
+            slowness=request.slowness,
+            keep_together=request.keep_together,
+            pin_rank=request.pin_rank,
+        )
+
+    alike = not isinstance(request.memory, Sequence) and not isinstance(request.slowness, Sequence)
+    other_ranks = with_ranks if alike and not request.pin_rank else None
+    return replace(with_ranks(candidate.ranks), with_ranks=other_ranks)
+
+
 def limits_of(request: Request, ranks: int) -> list[Bytes | None]:
     """The bytes that each rank of a pipeline can hold."""
     if request.memory is None:
         return [None] * ranks
     return list(spread("memory", request.memory, ranks, "ranks"))
-
-
-def in_flight(schedule: Schedule) -> list[int]:
-    """For each stage, the most micro-batches that hold its activations at once, in the lane where that is most."""
-    peaks = [0] * schedule.stages
-    for row in schedule.rows:
-        now = [0] * schedule.stages
-        for stage, kind, _ in row:
-            if kind == FORWARD:
-                now[stage] += 1
-                peaks[stage] = max(peaks[stage], now[stage])
-            elif kind in ENDS_BACKWARD:
-                now[stage] -= 1
-    return peaks
 
 
 def _cuts(problem: Problem) -> Sequence[Cut]:

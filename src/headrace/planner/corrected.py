@@ -14,7 +14,7 @@ from headrace.costs import Seconds
 from headrace.layer_costs import LayerCosts
 from headrace.schedule.actions import BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, FORWARD, Kind
 from headrace.schedule.schedule import Schedule
-from headrace.simulate.measured import seconds_of
+from headrace.simulate.measured import as_it_ran, seconds_of
 from headrace.timeline import Timeline
 
 
@@ -33,7 +33,7 @@ def corrected(layers: LayerCosts, schedule: Schedule, cut: Sequence[int], measur
     """
     if len(cut) != schedule.stages:
         raise ValueError(f"cut={tuple(cut)} has {len(cut)} stages, but {schedule.name} has {schedule.stages}")
-    found = seconds_of(measured)
+    found = seconds_of(as_it_ran(schedule, measured)[1])
     whole = layers.stage_costs(cut).per_stage(schedule.stages)
     predicted = {kind: [seconds / schedule.segments for seconds in each] for kind, each in whole.items()}
     stage_of = [stage for stage, count in enumerate(cut) for _ in range(count)]

@@ -26,7 +26,7 @@ from headrace.planner.run_profile import Link, RunProfile
 from headrace.schedule.actions import RECOMPUTE
 from headrace.schedule.schedule import Schedule
 from headrace.simulate import simulate
-from headrace.simulate.measured import latency_of
+from headrace.simulate.measured import as_it_ran, latency_of
 from headrace.simulate.memory import peak_memory_of
 from headrace.timeline import Timeline
 from headrace.units import percent, seconds
@@ -113,7 +113,7 @@ def replan(
     if change not in ("cut", "schedule"):
         raise ValueError(f'change={change!r} must be "cut" or "schedule"')
     layers = corrected(run.layers, run.schedule, run.cut, measured)
-    link = run.link or Link(latency_of(run.schedule, measured))
+    link = run.link or Link(latency_of(*as_it_ran(run.schedule, measured)))
     request = Request(
         sizes=[layers],
         batch=run.batch,

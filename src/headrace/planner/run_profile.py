@@ -15,9 +15,10 @@ A measured step of the run is in `timeline.json`.
 """
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from headrace.costs import Number, Seconds
 from headrace.layer_costs import LayerCosts
@@ -31,6 +32,8 @@ from headrace.timeline import Span, Timeline
 VERSION: Final = 1
 PROFILE: Final = "profile.json"
 TIMELINE: Final = "timeline.json"
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -108,26 +111,24 @@ def read_run(folder: Path) -> tuple[RunProfile, Timeline]:
         ValueError: the folder holds no finished run, or one of another version; the message names file and key.
         InvalidSchedule: its schedule is refuted.
     """
-    found = []
-    for name, read in ((PROFILE, _profile), (TIMELINE, _measured)):
-        path = folder / name
-        try:
-            data = json.loads(path.read_text(encoding="utf-8"))
-        except OSError as error:
-            raise ValueError(
-                f"{folder} holds no finished run: {name} cannot be read ({error.strerror}). Make one with "
-                f"headrace train --out {folder}"
-            ) from None
-        except ValueError as error:
-            raise ValueError(f"{path} is no JSON: {error}") from None
-        try:
-            found.append(read(data))
-        except (KeyError, TypeError, AttributeError) as error:
-            raise ValueError(f"{path}: it is not what headrace train writes: {error!r}") from None
-        except ValueError as error:
-            raise type(error)(f"{path}: {error}") from None
-    profile, measured = found
-    return profile, measured
+    return _read(folder, PROFILE, _profile), _read(folder, TIMELINE, _measured)
+
+
+def _read(folder: Path, name: str, made_of: Callable[[Any], T]) -> T:
+    path = folder / name
+    try:
+        return made_of(json.loads(path.read_text(encoding="utf-8")))
+    except OSError as error:
+        raise ValueError(
+            f"{folder} holds no finished run: {name} cannot be read ({error.strerror}). Make one with "
+            f"headrace train --out {folder}"
+        ) from None
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"{path} is not what headrace train writes: {error!r}") from None
+    except json.JSONDecodeError as error:
+        raise ValueError(f"{path} is no JSON: {error}") from None
+    except ValueError as error:
+        raise type(error)(f"{path}: {error}") from None
 
 
 def _profile(data: Any) -> RunProfile:
@@ -142,7 +143,7 @@ def _profile(data: Any) -> RunProfile:
     _exactly(data["layers"], {item.name for item in fields(LayerCosts)}, "layers")
     schedule = parse(data["schedule"]["grid"], name=data["schedule"]["name"])
     check(schedule)
-    layers = {name: tuple(value) if isinstance(value, list) else value for name, value in data["layers"].items()}
+    layers: dict[str, Any] = {n: tuple(v) if isinstance(v, list) else v for n, v in data["layers"].items()}
     profile = RunProfile(
         layers=LayerCosts(**layers),
         batch=data["batch"],
