@@ -202,12 +202,13 @@ def random_schedule(
     """A valid schedule without rhyme or reason: any placement, any mix of kinds, any order that can run."""
     holder = [*range(ranks), *(rng.randrange(ranks) for _ in range(stages - ranks))]
     rng.shuffle(holder)
-    return _any_order(rng, Placement(tuple(holder)), micro_batches, 1, backwards)
+    return any_order(rng, Placement(tuple(holder)), micro_batches, 1, backwards)
 
 
-def _any_order(
+def any_order(
     rng: random.Random, placement: Placement, micro_batches: int, segments: int, backwards: Sequence[str]
 ) -> Schedule:
+    """A valid schedule for a placement, in any order that can run."""
     cells = [(s, k) for s in range(placement.stages) for k in range(micro_batches)]
     todo = [Action(s, "F", k) for s, k in cells]
     for s, k in cells:
@@ -233,22 +234,23 @@ def schedules(draw: st.DrawFn, max_stages: int = 4, max_micro_batches: int = 4) 
 
 
 @st.composite
-def rich_schedules(draw: st.DrawFn) -> Schedule:
-    """Random valid schedules with lanes, segments and overlapped pairs, or with updates."""
+def rich_schedules(draw: st.DrawFn, max_segments: int = 3, updates: bool | None = None) -> Schedule:
+    """Random valid schedules with lanes, segments and overlapped pairs, or with updates; or now these, now those."""
     rng = draw(st.randoms(use_true_random=False))
     stages = draw(st.integers(1, 4))
     ranks = draw(st.integers(1, stages))
-    segments = draw(st.integers(1, 3))
+    segments = draw(st.integers(1, max_segments))
     sequences = draw(st.integers(1, 3))
     holders = []
-    for _ in range(draw(st.integers(1, 3))):
+    for _ in range(1 if updates else draw(st.integers(1, 3))):
         holder = [*range(ranks), *(rng.randrange(ranks) for _ in range(stages - ranks))]
         rng.shuffle(holder)
         holders.append(tuple(holder))
     lane_of = tuple(lane for lane in (rng.randrange(len(holders)) for _ in range(sequences)) for _ in range(segments))
     placement = Placement(holders[0], tuple(holders[1:]), lane_of if len(holders) > 1 else ())
-    backwards = [b + "U" for b in EVERY_BACKWARD] if len(holders) == 1 and draw(st.booleans()) else EVERY_BACKWARD
-    schedule = _any_order(rng, placement, sequences * segments, segments, backwards)
+    updated = updates if updates is not None else len(holders) == 1 and draw(st.booleans())
+    backwards = [b + "U" for b in EVERY_BACKWARD] if updated else EVERY_BACKWARD
+    schedule = any_order(rng, placement, sequences * segments, segments, backwards)
     for row in schedule.rows:
         for a, b in pairwise(row):
             if a.kind == "F" and b.kind in "BI" and a.micro_batch != b.micro_batch:

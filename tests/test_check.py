@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import naive
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from headrace.costs import Costs
@@ -130,8 +130,18 @@ def test_queue_depth_is_that_of_all_states(schedule):
 @pytest.mark.parametrize("name", CATALOGUE)
 @pytest.mark.parametrize(("ranks", "micro_batches"), [(2, 5), (3, 3), (4, 2)])
 def test_queue_depth_of_the_catalogue(name, ranks, micro_batches):
-    schedule = build(name, ranks=ranks, micro_batches=micro_batches)
+    schedule = naive.built(name, ranks, micro_batches)
     assert check(schedule).queue_depth == naive.deepest_queues(schedule)
+
+
+@given(naive.rich_schedules())
+@settings(max_examples=60, deadline=None)
+def test_queue_depth_is_that_of_all_states_with_lanes_and_pairs_too(schedule):
+    assume(schedule.actions <= 36)
+    one_by_one = replace(schedule, pairs=frozenset())  # as pairs run if nothing overlaps them, which takes more room
+    assert check(schedule).queue_depth == naive.deepest_queues(one_by_one)
+    at_once = naive.deepest_queues(schedule)
+    assert all(depth >= at_once[channel] for channel, depth in check(schedule).queue_depth.items())
 
 
 def test_news_travels_around_a_ring():

@@ -10,9 +10,9 @@ from rich.console import Console
 
 from headrace import Costs, Timeline, simulate
 from headrace.report import gantt, in_words, ranks_table, table
-from headrace.units import count, percent, seconds, size, time_unit
 from headrace.schedule import Action, build, parse
 from headrace.timeline import Span
+from headrace.units import count, percent, seconds, size, time_unit
 
 
 def chart(timeline, width=100):

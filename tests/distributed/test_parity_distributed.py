@@ -13,7 +13,7 @@ from runtime.cases import CASES, make
 from runtime.reference import Unsplit, backward_order, everything, gradients, orders_agree
 
 from distributed.crew import Crew
-from distributed.work import SEED, STEPS, Setting, Trained, bits, together, train
+from distributed.work import SEED, STEPS, Setting, Trained, same_bits, together, train
 from headrace.schedule import Placement, Schedule, build, check, parse
 
 LINKS = ("shared_memory", "process_group")
@@ -64,12 +64,6 @@ def assert_same(what: str, ours: Trained, theirs: Trained) -> None:
     for step, (grads, other_grads) in enumerate(zip(ours.gradients, theirs.gradients, strict=True)):
         assert different(grads, other_grads) == [], f"{what}: gradients of step {step}"
     assert different(dict(ours.state), dict(theirs.state)) == [], f"{what}: parameters and buffers after {STEPS} steps"
-
-
-def same_bits(one: torch.Tensor | None, other: torch.Tensor | None) -> bool:
-    if one is None or other is None:
-        return one is other
-    return one.dtype == other.dtype and one.shape == other.shape and bits(one + 0) == bits(other + 0)  # -0 is 0
 
 
 def check_all(crew: Crew, settings: list[Setting]) -> None:

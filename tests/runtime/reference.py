@@ -65,6 +65,12 @@ def order_of(schedule: Schedule, stage: int, kind: str) -> list[int]:
     return [a.micro_batch for row in schedule.rows for a in row if (a.stage, a.kind) == (stage, kind)]
 
 
+def backward_ends(schedule: Schedule, stage: int) -> list[list[int]]:
+    """For each replica of a stage, that of lane 0 first: its micro-batches in the order in which backwards end."""
+    ranks = dict.fromkeys(lane[stage] for lane in schedule.placement.lanes)
+    return [[a.micro_batch for a in schedule.rows[rank] if a.stage == stage and a.kind in "BW"] for rank in ranks]
+
+
 def backward_order(schedule: Schedule) -> list[int]:
     """The micro-batches in the order of the last stage's backwards, which is that of the others if `orders_agree`."""
     return order_of(schedule, schedule.stages - 1, "B")
@@ -77,6 +83,11 @@ def orders_agree(schedule: Schedule) -> bool:
         for stage in range(schedule.stages)
         for kind in "FB"
     )
+
+
+def seed_cpu(seed: int) -> None:
+    """What torch.manual_seed does for the CPU; for all the devices that are not there, it formats stack traces."""
+    torch.default_generator.manual_seed(seed)
 
 
 @dataclass
@@ -103,7 +114,10 @@ class Unsplit:
         return sum_of(losses, weights)
 
     def step_by_stages(self, batch: tuple[Any, Any], schedule: Schedule, stage_of: Mapping[str, int]) -> Tensor:
-        """The same where each stage has an order of its own: gradients are added up in that of their stage."""
+        """The same where each stage has an order of its own: gradients are added up in that of their stage.
+
+        Of a stage with replicas, each adds up those of its own micro-batches, and then the sums are added.
+        """
         losses, weights = self.losses(batch, schedule.micro_batches)
         parameters = {n: p for n, p in self.case.model.named_parameters() if p.requires_grad}
         parts = [
@@ -111,10 +125,7 @@ class Unsplit:
             for loss, w in zip(losses, weights, strict=True)
         ]
         for i, (name, parameter) in enumerate(parameters.items()):
-            for k in order_of(schedule, stage_of[name], "B"):
-                part = parts[k][i]
-                if part is not None:
-                    parameter.grad = part.clone() if parameter.grad is None else parameter.grad + part
+            accumulate(parameter, [part[i] for part in parts], backward_ends(schedule, stage_of[name]))
         self.steps += 1
         return sum_of(losses, weights)
 
@@ -128,9 +139,9 @@ class Unsplit:
     def forward(self, x: Any, k: int) -> Any:
         """The layers in order, on micro-batch k; they may write to x."""
         value = x
-        with torch.random.fork_rng():
+        with torch.random.fork_rng(devices=[]):
             for number, layer in enumerate(flat_layers(self.case.model)):
-                torch.manual_seed(stream(stream(self.seed, self.steps, TRAINING), number, k))
+                seed_cpu(stream(stream(self.seed, self.steps, TRAINING), number, k))
                 value = layer(value)
         return value
 
@@ -152,6 +163,24 @@ def sum_of(losses: Sequence[Tensor], weights: Sequence[float]) -> Tensor:
     """The loss of the whole batch."""
     stacked = torch.stack([loss.detach() for loss in losses])
     return (stacked * torch.tensor(weights, dtype=stacked.dtype)).sum()
+
+
+def added(parts: Sequence[Tensor | None], start: Tensor | None = None) -> Tensor | None:
+    """start + part + part …, in this order and in memory of its own; None where there is nothing."""
+    total = start
+    for part in parts:
+        if part is not None:
+            total = part.clone() if total is None else total + part
+    return total
+
+
+def accumulate(parameter: nn.Parameter, parts: Sequence[Tensor | None], orders: Sequence[Sequence[int]]) -> None:
+    """Add the gradients of micro-batches to `.grad`, in the order of their stage, or of each of its replicas."""
+    if len(orders) == 1:
+        parameter.grad = added([parts[k] for k in orders[0]], parameter.grad)
+    else:
+        total = added([added([parts[k] for k in order]) for order in orders])
+        parameter.grad = added([total], parameter.grad)
 
 
 def gradients(model: nn.Module) -> dict[str, Tensor | None]:

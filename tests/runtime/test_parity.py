@@ -15,12 +15,11 @@ import headrace as hr
 from headrace.runtime.model.warn import BatchStatisticsWarning
 from headrace.schedule import Action, Placement, Schedule
 from runtime.cases import CASES, DIM, Blind, Case, Do, Residual, UsesTwice, make
-from runtime.reference import Unsplit, differing, everything, flat_layers, gradients, order_of, same
+from runtime.parity import assert_parity
+from runtime.reference import flat_layers, gradients
 
 pytestmark = pytest.mark.filterwarnings(f"ignore::{BatchStatisticsWarning.__module__}.BatchStatisticsWarning")
 
-SEED: Final = 5
-STEPS: Final = 3
 SCHEDULES: Final = ("gpipe", "gpipe forward", "1f1b")
 RECOMPUTE: Final = ("never", "always", "except_last")
 FEW: Final = [  # every pair of values of two of (ranks, micro-batches, schedule, recompute) that matters is in here
@@ -43,45 +42,6 @@ def schedule_named(name: str, ranks: int, micro_batches: int, recompute: str) ->
     base, _, drain = name.partition(" ")
     options = {"drain": drain} if drain else {}
     return hr.schedule.build(base, ranks=ranks, micro_batches=micro_batches, recompute=recompute, **options)
-
-
-def assert_parity(case: Case, twin: Case, schedule: Schedule, cut: tuple[int, ...] | None) -> None:
-    """Train `case` through a pipeline and `twin` unsplit, and compare everything after each step."""
-    torch.manual_seed(SEED)
-    unsplit = Unsplit(twin, SEED)
-    with hr.Pipeline(
-        case.model,
-        case.loss_fn,
-        ranks=schedule.ranks,
-        micro_batches=schedule.micro_batches,
-        schedule=schedule,
-        cut=cut,
-        **case.options,
-    ) as pipe:
-        orders = [order_of(schedule, stage, "B") for stage in range(schedule.stages)]
-        stage_of = dict(stages_of_parameters(case.model, pipe.cut))
-        ours = torch.optim.AdamW(case.model.parameters(), lr=0.05)
-        theirs = torch.optim.AdamW(twin.model.parameters(), lr=0.05)
-        for step in range(STEPS):
-            loss = pipe.step(*case.batch(step))
-            if all(order == orders[0] for order in orders):
-                expected = unsplit.step(twin.batch(step), orders[0])
-            else:
-                expected = unsplit.step_by_stages(twin.batch(step), schedule, stage_of)
-            assert same(loss, expected), f"loss of step {step}: {loss} is not {expected}"
-            assert differing(gradients(case.model), gradients(twin.model)) == [], f"gradients of step {step}"
-            ours.step()
-            theirs.step()
-            ours.zero_grad()
-            theirs.zero_grad()
-    assert differing(everything(case.model), everything(twin.model)) == []
-
-
-def stages_of_parameters(model: nn.Sequential, cut: tuple[int, ...]) -> list[tuple[str, int]]:
-    """Each parameter's name and stage, by the names of the unsplit model."""
-    stages = [stage for stage, count in enumerate(cut) for _ in range(count)]
-    owner = {id(p): stage for layer, stage in zip(flat_layers(model), stages, strict=True) for p in layer.parameters()}
-    return [(name, owner[id(p)]) for name, p in model.named_parameters()]
 
 
 @pytest.mark.parametrize(("ranks", "micro_batches", "schedule", "recompute"), FEW)

@@ -134,13 +134,28 @@ def weights(rows: int, targets: Sequence[Value], loss_weight: LossWeight) -> lis
 
 
 def per_update(shares: Sequence[float], schedule: Schedule) -> list[float]:
-    """The weights for an asynchronous schedule: each update takes the mean over the micro-batches of its group."""
-    last = schedule.stages - 1
-    group = groups(schedule.rows[schedule.placement.rank_of[last]])
+    """The weights for an asynchronous schedule: each update takes the mean over the micro-batches of its group.
+
+    Raises:
+        ValueError: stages update after different micro-batches, so that there is no such mean for all of them.
+    """
+    of_stage: dict[int, dict[int, int]] = {}
+    for row in schedule.rows:
+        for (stage, k), group in groups(row).items():
+            of_stage.setdefault(stage, {})[k] = group
+    group = of_stage[schedule.stages - 1]
+    for stage, own in of_stage.items():
+        other = next((k for k in own if own[k] != group.get(k)), None)
+        if other is not None:
+            raise ValueError(
+                f"schedule {schedule.name!r} uses the gradient of micro-batch {other} in update {own[other]} of stage "
+                f"{stage}, but in update {group.get(other)} of the last stage: update all stages after the same "
+                'micro-batches, or take a loss that is a sum, with loss_weight="sum"'
+            )
     totals: dict[int, float] = {}
     for k, share in enumerate(shares):
-        totals[group[last, k]] = totals.get(group[last, k], 0.0) + share
-    return [share / totals[group[last, k]] if share else 0.0 for k, share in enumerate(shares)]
+        totals[group[k]] = totals.get(group[k], 0.0) + share
+    return [share / totals[group[k]] if share else 0.0 for k, share in enumerate(shares)]
 
 
 def _count(counted: Any) -> float:
