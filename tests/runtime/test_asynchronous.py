@@ -12,7 +12,7 @@ from headrace.schedule import Schedule, build, check, parse
 from runtime.cases import CASES, Case, make
 from runtime.delays import OPTIMIZERS, Emulation, Version, newest, one_group_behind
 from runtime.parity import cut_of, with_rows_for
-from runtime.pipes import SEED, pipe_of
+from runtime.pipes import SEED
 from runtime.reference import differing, everything, same
 
 STEPS: Final = 3
@@ -135,7 +135,7 @@ def test_no_more_versions_of_the_weights_live_than_are_proved(name: str, ranks: 
 def test_a_mean_needs_the_same_groups_on_all_stages() -> None:
     uneven = parse("0F0,0F1,0B0,0B1,0U1\n1F0,1B0,1U0,1F1,1B1,1U1\n")
     with (
-        pipe_of(make("plain"), 2, 2, schedule=uneven, optimizer=OPTIMIZERS["sgd"]) as pipe,
+        pipe_of(make("plain"), uneven, optimizer=OPTIMIZERS["sgd"]) as pipe,
         pytest.raises(ValueError, match="in update 0 of stage 0, but in update 1 of the last stage"),
     ):
         pipe.step(*make("plain").batch(0))
