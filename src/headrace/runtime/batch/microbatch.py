@@ -141,21 +141,21 @@ def per_update(shares: Sequence[float], schedule: Schedule) -> list[float]:
     """
     of_stage: dict[int, dict[int, int]] = {}
     for row in schedule.rows:
-        for (stage, k), group in groups(row).items():
-            of_stage.setdefault(stage, {})[k] = group
-    group = of_stage[schedule.stages - 1]
+        for (stage, k), number in groups(row).items():
+            of_stage.setdefault(stage, {})[k] = number
+    of_last = of_stage[schedule.stages - 1]
     for stage, own in of_stage.items():
-        other = next((k for k in own if own[k] != group.get(k)), None)
+        other = next((k for k in own if own[k] != of_last.get(k)), None)
         if other is not None:
             raise ValueError(
                 f"schedule {schedule.name!r} uses the gradient of micro-batch {other} in update {own[other]} of stage "
-                f"{stage}, but in update {group.get(other)} of the last stage: update all stages after the same "
+                f"{stage}, but in update {of_last.get(other)} of the last stage: update all stages after the same "
                 'micro-batches, or take a loss that is a sum, with loss_weight="sum"'
             )
     totals: dict[int, float] = {}
     for k, share in enumerate(shares):
-        totals[group[k]] = totals.get(group[k], 0.0) + share
-    return [share / totals[group[k]] if share else 0.0 for k, share in enumerate(shares)]
+        totals[of_last[k]] = totals.get(of_last[k], 0.0) + share
+    return [share / totals[of_last[k]] if share else 0.0 for k, share in enumerate(shares)]
 
 
 def _count(counted: Any) -> float:
