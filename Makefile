@@ -5,7 +5,7 @@ VENV := .venv
 READY := $(VENV)/.ready
 TRAIN_ARGS ?=
 
-.PHONY: train test test-all lint format docs clean
+.PHONY: train test test-all lint format docs course clean
 
 train: $(READY)
 	$(VENV)/bin/headrace train $(TRAIN_ARGS)
@@ -25,6 +25,9 @@ lint: $(READY)
 format: $(READY)
 	$(VENV)/bin/ruff check --fix .
 	$(VENV)/bin/ruff format .
+
+course: $(READY)
+	$(VENV)/bin/pytest course
 
 docs: $(READY)
 	$(VENV)/bin/python docs/make_schedules.py

@@ -1,0 +1,1 @@
+"""Build pipeline-parallel training yourself, in ten exercises: see README.md."""

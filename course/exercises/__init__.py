@@ -1,0 +1,1 @@
+"""Yours: fill in the TODOs."""

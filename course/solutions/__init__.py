@@ -1,0 +1,1 @@
+"""One way to solve each exercise."""

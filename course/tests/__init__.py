@@ -1,0 +1,1 @@
+"""The tests of each exercise, for whichever files `course.chosen` names."""
