@@ -13,7 +13,7 @@ from headrace.train.config import TrainConfig
 from headrace.units import percent, seconds, size
 
 if TYPE_CHECKING:
-    from headrace.planner import Plan, Request
+    from headrace.planner import Plan
 
 _DEFAULT = TrainConfig()
 _EXPORTS = ("megatron", "torchtitan", "torch")
@@ -22,6 +22,11 @@ _UNITS = {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40, "kB": 1e3, "MB
 
 def plan(
     *,
+    context: typer.Context,
+    run: Annotated[
+        Path | None,
+        typer.Option("--from", help="Plan again, for the run in this folder, with the costs that it measured."),
+    ] = None,
     model: Annotated[str, typer.Option(help="gpt, transformer-6b, or module:function.")] = "gpt",
     layers: Annotated[int, typer.Option(help="Transformer blocks of gpt.")] = _DEFAULT.layers,
     dim: Annotated[int, typer.Option(help="Width of gpt.")] = _DEFAULT.dim,
@@ -52,16 +57,15 @@ def plan(
 ) -> None:
     """Find the fastest step that fits, and say why; exit code 3 if nothing fits."""
     from headrace.cli.model_choice import chosen_model
+    from headrace.cli.plan_again import planned_again
     from headrace.planner import NoPlanFits, Request, make_plan
     from headrace.planner.model import described, fingerprint, measured
 
-    with user_arguments("plan"):
-        if export not in (None, *_EXPORTS):
-            raise ValueError(f"--export {export} is unknown: choose one of {', '.join(_EXPORTS)}")
+    def planned() -> "tuple[Plan, Any]":
+        """A plan for the model, and the memory that it had to fit into."""
         chosen = chosen_model(
             model, meta=hardware is not None, batch=batch, layers=layers, dim=dim, heads=heads, sequence=seq
         )
-        numbers = None if micro_batches is None else _numbers("--micro-batches", micro_batches)
         if hardware is None:
             found = measured(
                 chosen.model, (chosen.x, chosen.y), chosen.loss_fn, ranks, numbers, optimizer_bytes=optimizer_bytes
@@ -74,16 +78,30 @@ def plan(
             sizes=found.sizes,
             batch=found.rows,
             ranks=ranks,
-            memory=found.memory if memory is None else _bytes(memory),
+            memory=found.memory if limit is None else limit,
             latency=found.latency,
             bandwidth=found.bandwidth,
-            schedules=None if schedules is None else schedules.split(","),
+            schedules=names,
             micro_batches=numbers,
             replicas=_numbers("--replicas", replicas),
             recompute=recompute,  # type: ignore[arg-type]
         )
+        made = make_plan(request, fingerprint=fingerprint(chosen.model), devices=(found.device,) * ranks)
+        return made, request.memory
+
+    with user_arguments("plan"):
+        if export not in (None, *_EXPORTS):
+            raise ValueError(f"--export {export} is unknown: choose one of {', '.join(_EXPORTS)}")
+        names = None if schedules is None else schedules.split(",")
+        numbers = None if micro_batches is None else _numbers("--micro-batches", micro_batches)
+        limit = None if memory is None else _bytes(memory)
         try:
-            made = make_plan(request, fingerprint=fingerprint(chosen.model), devices=(found.device,) * ranks)
+            if run is None:
+                made, within = planned()
+            else:
+                again = planned_again(context, run, names, numbers, limit, recompute)
+                made, within = again.plan, limit
+                typer.echo(f"{again}\n", err=as_json or export is not None)
         except NoPlanFits as nothing:
             fail("plan", nothing, Exit.NO_PLAN)
         if out is not None:
@@ -93,7 +111,7 @@ def plan(
     elif as_json:
         print_json(json.loads(made.to_json()))
     else:
-        _print(made, request, found.device)
+        _print(made, within)
     if out is not None:
         typer.echo(f"\nplan written to {out}", err=True)
 
@@ -109,9 +127,9 @@ def _exported(made: "Plan", notation: str) -> str:
         return to_torch_csv(made.schedule)
 
 
-def _print(made: "Plan", request: "Request", device: str) -> None:
+def _print(made: "Plan", memory: Any) -> None:
     say = stdout().print
-    predicted = made.predicted
+    predicted, device = made.predicted, made.devices[0]
     beside = "" if made.replicas == 1 else f", {made.replicas} replicas"
     say(f"{made.ranks} ranks ({device}){beside}, batch {made.batch}: {made.schedule.name}, m = {made.micro_batches}\n")
     rows = []
@@ -131,7 +149,7 @@ def _print(made: "Plan", request: "Request", device: str) -> None:
     say(table(("stage", "rank", "layers", "forward", "backward", "recomputes"), rows))
     gap = f"{percent(predicted.gap)} above the lower bound of {seconds(predicted.lower_bound)}"
     say(f"\nstep {seconds(predicted.step_seconds)}, {gap}; bubble {percent(predicted.bubble_fraction)}")
-    limit = "no limit" if request.memory is None else f"of {_limit(request.memory)}"
+    limit = "no limit" if memory is None else f"of {_limit(memory)}"
     say(f"memory of the fullest rank {size(max(predicted.peak_bytes))}, {limit}\n")
     others = [
         (

@@ -21,7 +21,7 @@ from headrace.simulate.memory import peak_memory_of
 from headrace.simulate.simulator import simulate
 from headrace.timeline import Timeline
 
-_CUTS = 3  # of each candidate that are simulated
+_CUTS = ((2_000, 32), (20_000, 8), (60_000, 3))  # so many cuts are simulated of schedules with so many actions
 _EFFORT = (100_000, 8_000)  # of a search for cuts, with one stage a rank and with several: see `best_cuts`
 
 

@@ -5,6 +5,8 @@ that slows a layer down nobody measures, but how much it slows down its stage is
 
     layers     embedding  block0  block1  head         each layer's seconds × measured ÷ predicted of its stage and kind
                ╰─ stage 0: × 1.1 ─╯╰ 1: × 1.6 ╯
+
+A layer keeps its ratio wherever a new cut puts it: one step cannot tell slow layers from a slow rank.
 """
 
 from collections.abc import Mapping, Sequence

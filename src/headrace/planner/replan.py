@@ -143,7 +143,7 @@ def replan(
             bound, refused = choice.lower_bound, choice.refused
     if not found:
         raise NoPlanFits("nothing fits, not even the run's own schedule: give it more memory, or let it recompute")
-    found = sorted({(each.schedule.rows, each.cut): each for each in reversed(found)}.values(), key=_seconds)
+    found = sorted(_once(found), key=_seconds)
     best = own if stays and found[0].seconds > own.seconds * (1 - _WORTH) else found[0]
     others = tuple(each for each in found if each is not best and each.seconds >= best.seconds)
     plan = as_plan(request, Choice(best, others, refused, min(bound, best.seconds)), run.fingerprint, run.devices)
@@ -187,6 +187,14 @@ def _per_action(layers: LayerCosts, schedule: Schedule) -> LayerCosts:
     sized = ("forward", "backward_input", "backward_weight", "activations", "for_weight", "output", "transient")
     shares: dict[str, Any] = {name: tuple(x / schedule.segments for x in getattr(layers, name)) for name in sized}
     return replace(layers, **shares)
+
+
+def _once(found: Sequence[Appraised]) -> list[Appraised]:
+    """Each schedule and cut once: the first of its kind."""
+    seen: dict[Any, Appraised] = {}
+    for each in found:
+        seen.setdefault((each.schedule.rows, each.cut), each)
+    return list(seen.values())
 
 
 def _seconds(found: Appraised) -> Seconds:

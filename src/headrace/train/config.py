@@ -1,8 +1,9 @@
 """What `headrace train` is asked to do."""
 
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, get_args
 
+from headrace.planner.replan import Freedom
 from headrace.schedule.catalogue import build
 from headrace.schedule.catalogue.recompute import Recompute
 from headrace.schedule.numbers import at_least
@@ -30,6 +31,9 @@ class TrainConfig:
         data: a file or folder of text; None for the standard library's own source.
         evaluate_every: steps between evaluations on held-out text.
         evaluation_batches: how many batches an evaluation takes.
+        replan_after: after so many steps, plan again with the costs that these have shown, and go on with that plan if
+            it is faster; None to keep the first one. The number of micro-batches stays, so losses stay comparable.
+        replan: what that may change: "schedule", or "cut" only, which keeps the losses to the last bit.
 
     Raises:
         TypeError, ValueError: a number is out of its range.
@@ -54,6 +58,8 @@ class TrainConfig:
     data: str | None = None
     evaluate_every: int = 100
     evaluation_batches: int = 16
+    replan_after: int | None = None
+    replan: Freedom = "schedule"
 
     def __post_init__(self) -> None:
         at_least(
@@ -91,6 +97,13 @@ class TrainConfig:
                 f"schedule {order.name!r} is asynchronous: its stages learn with delayed weights, which is not the job "
                 "that headrace train compares; use hr.Pipeline(…, optimizer=…) for it"
             )
+        if self.replan_after is not None and not 1 <= self.replan_after < self.steps:
+            raise ValueError(
+                f"replan_after={self.replan_after} must be at least 1 and less than steps={self.steps}: "
+                "the steps before it are measured, those after it gain"
+            )
+        if self.replan not in get_args(Freedom):
+            raise ValueError(f"replan={self.replan!r} must be one of {', '.join(get_args(Freedom))}")
         for name in ("learning_rate", "clip"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name}={getattr(self, name)} must be above 0")

@@ -3,7 +3,8 @@
 import statistics
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -14,25 +15,29 @@ from headrace.data import Batches, load
 from headrace.models.gpt import gpt, next_byte_loss
 from headrace.partition import partition
 from headrace.planner import read_plan
-from headrace.planner.model import refuse_stale
+from headrace.planner.model import fingerprint, refuse_stale
+from headrace.planner.replan import Replanned, replan
+from headrace.planner.run_profile import RunProfile
 from headrace.profiling import LayerProfile, profile_as_rank
 from headrace.runtime.pipeline import Pipeline
+from headrace.runtime.process.processes import from_first
+from headrace.schedule.schedule import Schedule
 from headrace.simulate import simulate
 from headrace.timeline import Timeline
+from headrace.train.clock import StepClock
 from headrace.train.config import TrainConfig
 from headrace.train.learning_rate import learning_rate
-
-_WARM_STEPS = 3
-"""The first steps allocate memory and start threads: they are not what a step takes."""
+from headrace.train.move import moved
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """What is known before the first step.
+    """What is known before the first step, or before those that follow a re-planning.
 
     Attributes:
         notes: about the text.
         profile: seconds of each layer.
+        schedule: of the steps.
         cut: layers per stage.
         costs: seconds of each stage.
         predicted: the timeline of a step, from these costs.
@@ -41,6 +46,7 @@ class Prepared:
 
     notes: tuple[str, ...]
     profile: LayerProfile
+    schedule: Schedule
     cut: tuple[int, ...]
     costs: Costs
     predicted: Timeline
@@ -73,14 +79,20 @@ class Result:
     """What came out.
 
     Attributes:
+        prepared: what was known of the last steps before them: of those after the re-planning, if there was one.
+        run: what a planner may want to know of it.
+        replanned: what re-planning came to, where it was asked for.
         held_out_before, held_out_after: loss on held-out text, in nats per byte.
-        tokens_per_second: trained, evaluation left out.
-        step_seconds: the median of whole steps, update included.
+        tokens_per_second: trained, evaluation and re-planning left out.
+        step_seconds: the median of whole steps, update included; like all that follows, of the last steps.
         measured: the timeline of the step of median makespan.
         makespan: the median of the pipeline's part of a step, in seconds.
         bubble_fraction: the median.
     """
 
+    prepared: Prepared
+    run: RunProfile
+    replanned: Replanned | None
     held_out_before: float
     held_out_after: float
     tokens_per_second: float
@@ -94,6 +106,7 @@ def train(
     config: TrainConfig,
     on_ready: Callable[[Prepared], None] = lambda _: None,
     on_step: Callable[[StepRecord], None] = lambda _: None,
+    on_replan: Callable[[Replanned], None] = lambda _: None,
 ) -> Result:
     """Run the job; under torchrun, in every process.
 
@@ -101,6 +114,7 @@ def train(
         config: what to do.
         on_ready: called once, before the first step.
         on_step: called after every step.
+        on_replan: called when it was planned again, whether or not there was something to gain.
 
     Raises:
         ValueError, OSError: the configuration or the data does not fit.
@@ -118,7 +132,8 @@ def train(
     x, y = (part[:rows].to(device) for part in batches.batch(0))
     profile = profile_as_rank(model, x, config.ranks, loss_fn=next_byte_loss, target=y)
     cut = partition(profile.costs, order.stages) if config.plan is None else _planned_cut(config, model)
-    with Pipeline(
+    make_optimizer = partial(torch.optim.AdamW, lr=config.learning_rate, betas=(0.9, 0.95), weight_decay=0.1)
+    pipe = Pipeline(
         model,
         next_byte_loss,
         ranks=config.ranks,
@@ -126,17 +141,29 @@ def train(
         schedule=order,
         cut=cut,
         devices=device,
-    ) as pipe:
+    )
+    try:
+        devices = (device,) * config.ranks
+        run = RunProfile(profile.layer_costs(rows), config.batch, order, cut, fingerprint(model), devices)
         costs = profile.stage_costs(cut, order.segments)
-        on_ready(Prepared(text.notes, profile, cut, costs, simulate(pipe.schedule, costs), _per_stage(profile, cut)))
-        before = _held_out_loss(pipe, held_out)
-        after = before
-        optimizer = torch.optim.AdamW(
-            pipe.named_parameters(), lr=config.learning_rate, betas=(0.9, 0.95), weight_decay=0.1
-        )
-        seconds: list[float] = []
-        timelines: list[Timeline] = []
+        prepared = _prepared(text.notes, profile, order, cut, costs)
+        on_ready(prepared)
+        before = after = _held_out_loss(pipe, held_out)
+        optimizer: torch.optim.Optimizer = make_optimizer(pipe.named_parameters())
+        clock = StepClock()
+        replanned: Replanned | None = None
         for step in range(config.steps):
+            if step == config.replan_after:
+                replanned = from_first(replan(run, clock.typical(), change=config.replan))
+                if replanned.worth_it:
+                    order, cut = replanned.plan.schedule, replanned.plan.cut
+                    pipe, optimizer = moved(
+                        pipe, optimizer, model, next_byte_loss, make_optimizer, schedule=order, cut=cut, devices=device
+                    )
+                    run = replace(run, schedule=order, cut=cut)
+                    prepared = _prepared(text.notes, profile, order, cut, replanned.costs)
+                    clock.begin_again()
+                on_replan(replanned)
             start = time.perf_counter()
             rate = learning_rate(step, config.steps, config.warm_up, config.learning_rate)
             for group in optimizer.param_groups:
@@ -145,15 +172,26 @@ def train(
             norm = pipe.clip_grad_norm_(config.clip)
             optimizer.step()
             optimizer.zero_grad()
-            seconds.append(time.perf_counter() - start)
-            timelines.append(pipe.timeline())
-            last = step + 1 == config.steps
-            if last or (step + 1) % config.evaluate_every == 0:
-                after = _held_out_loss(pipe, held_out)
-                on_step(StepRecord(step + 1, float(loss), rate, float(norm), seconds[-1], after))
-            else:
-                on_step(StepRecord(step + 1, float(loss), rate, float(norm), seconds[-1]))
-    return _result(config, before, after, seconds, timelines)
+            seconds = time.perf_counter() - start
+            clock.add(seconds, pipe.timeline())
+            due = step + 1 == config.steps or (step + 1) % config.evaluate_every == 0
+            now = _held_out_loss(pipe, held_out) if due else None
+            after = after if now is None else now
+            on_step(StepRecord(step + 1, float(loss), rate, float(norm), seconds, now))
+    finally:
+        pipe.close()
+    return Result(
+        prepared=prepared,
+        run=run,
+        replanned=replanned,
+        held_out_before=before,
+        held_out_after=after,
+        tokens_per_second=config.batch * config.sequence * config.steps / clock.total,
+        step_seconds=clock.step_seconds,
+        measured=clock.typical(),
+        makespan=clock.makespan,
+        bubble_fraction=clock.bubble_fraction,
+    )
 
 
 def _planned_cut(config: TrainConfig, model: nn.Sequential) -> tuple[int, ...]:
@@ -165,24 +203,14 @@ def _planned_cut(config: TrainConfig, model: nn.Sequential) -> tuple[int, ...]:
     return plan.cut
 
 
-def _result(
-    config: TrainConfig, before: float, after: float, seconds: list[float], timelines: list[Timeline]
-) -> Result:
-    warm = min(_WARM_STEPS, config.steps - 1)
-    by_makespan = sorted(timelines[warm:], key=lambda timeline: timeline.makespan)
-    return Result(
-        held_out_before=before,
-        held_out_after=after,
-        tokens_per_second=config.batch * config.sequence * len(seconds) / sum(seconds),
-        step_seconds=statistics.median(seconds[warm:]),
-        measured=by_makespan[len(by_makespan) // 2],
-        makespan=statistics.median(timeline.makespan for timeline in by_makespan),
-        bubble_fraction=statistics.median(timeline.bubble_fraction for timeline in by_makespan),
-    )
-
-
 def _held_out_loss(pipe: Pipeline, batches: list[tuple[Tensor, Tensor]]) -> float:
     return statistics.fmean(float(pipe.evaluate(x, y)["loss"]) for x, y in batches)
+
+
+def _prepared(
+    notes: tuple[str, ...], profile: LayerProfile, schedule: Schedule, cut: tuple[int, ...], costs: Costs
+) -> Prepared:
+    return Prepared(notes, profile, schedule, cut, costs, simulate(schedule, costs), _per_stage(profile, cut))
 
 
 def _per_stage(profile: LayerProfile, cut: tuple[int, ...]) -> tuple[int, ...]:

@@ -1,17 +1,20 @@
-"""What a run leaves behind: `config.json`, `metrics.jsonl` (a line per step) and `timeline.json`.
+"""What a run leaves behind: `config.json`, `metrics.jsonl` (a line per step), and at its end three files more.
 
 timeline.json   {"version": 1, "schedule": …, "ranks": …, "predicted": [span, …], "measured": [span, …]}
 a span          {"rank": 0, "action": "0F3", "start": seconds, "end": seconds}
+profile.json    what `headrace plan --from` needs: see `headrace.planner.run_profile`
+explain.json    why the two timelines differ: see `headrace.report.explain`
 """
 
 import json
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TextIO
 
-from headrace.timeline import Timeline
+from headrace.planner.run_profile import PROFILE, TIMELINE
 from headrace.train.config import TrainConfig
-from headrace.train.job import StepRecord
+from headrace.train.job import Result, StepRecord
 
 _VERSION = 1
 
@@ -39,16 +42,23 @@ class RunFiles:
         self._metrics.write(json.dumps(line) + "\n")
         self._metrics.flush()
 
-    def finish(self, schedule: str, predicted: Timeline, measured: Timeline) -> None:
-        """Write timeline.json."""
+    def finish(self, result: Result, explanation: Mapping[str, Any]) -> None:
+        """Write timeline.json, profile.json and explain.json.
+
+        Args:
+            result: of the job.
+            explanation: plain data.
+        """
         timelines = {
             "version": _VERSION,
-            "schedule": schedule,
-            "ranks": measured.ranks,
-            "predicted": predicted.as_data(),
-            "measured": measured.as_data(),
+            "schedule": result.prepared.schedule.name,
+            "ranks": result.measured.ranks,
+            "predicted": result.prepared.predicted.as_data(),
+            "measured": result.measured.as_data(),
         }
-        _write(self._folder / "timeline.json", timelines)
+        _write(self._folder / TIMELINE, timelines)
+        (self._folder / PROFILE).write_text(result.run.to_json() + "\n", encoding="utf-8")
+        _write(self._folder / "explain.json", explanation)
 
     def close(self) -> None:
         """Close the files."""
