@@ -11,7 +11,7 @@ train: $(READY)
 	$(VENV)/bin/headrace train $(TRAIN_ARGS)
 
 test: $(READY)
-	$(VENV)/bin/pytest -m "not slow"
+	$(VENV)/bin/pytest -n 2 --dist loadfile -m "not slow"
 
 test-all: $(READY)
 	$(VENV)/bin/pytest

@@ -93,14 +93,14 @@ def at_close(candidate: Candidate, request: Request) -> Appraised:
     schedule = candidate.build()
     layers = at_rows(request.sizes, candidate.rows)
     problem = _problem(candidate, request, layers)
-    free = [_appraised(candidate, request, schedule, layers, cut.layers, ()) for cut in _cuts(problem)]
+    free = [_appraised(candidate, request, schedule, layers, cut.layers, ()) for cut in _cuts(problem, schedule)]
     fitting = [found for found in free if found.fits(request)]
     if not fitting:
         # What a rank's stages hold at the most need not come at one time, so the cut's own account is on the safe side.
         tight = replace(
             problem, memory=request.memory, recompute=request.recompute, with_ranks=_tight(problem, request)
         )
-        for cut in _cuts(tight):
+        for cut in _cuts(tight, schedule):
             again = tuple(sorted(recomputing(cut)))
             found = _appraised(candidate, request, schedule, layers, cut.layers, again)
             if found.fits(request):
@@ -149,9 +149,11 @@ def limits_of(request: Request, ranks: int) -> list[Bytes | None]:
     return list(spread("memory", request.memory, ranks, "ranks"))
 
 
-def _cuts(problem: Problem) -> Sequence[Cut]:
+def _cuts(problem: Problem, schedule: Schedule) -> Sequence[Cut]:
+    """The cuts to simulate: more of them where a simulation is quick."""
+    count = next((count for actions, count in _CUTS if schedule.actions <= actions), 1)
     effort = _EFFORT[not problem.one_stage_a_rank]
-    return best_cuts(problem, "step", count=_CUTS if problem.stages <= 32 else 1, effort=effort).cuts
+    return best_cuts(problem, "step", count=count, effort=effort).cuts
 
 
 def _appraised(
