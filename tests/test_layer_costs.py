@@ -81,3 +81,11 @@ def test_misuse_is_refused() -> None:
         at_rows([], 1)
     with pytest.raises(ValueError, match="different layers"):
         at_rows([costs(), LayerCosts(**{**costs(8).as_data(), "names": ("x", "y", "z")})], 1)
+
+
+def test_a_segment_has_its_share_of_what_grows_with_the_sequence() -> None:
+    whole, piece = costs(), costs().of_segment(2)
+    assert piece.forward == tuple(x / 2 for x in whole.forward)
+    assert piece.activations == tuple(x / 2 for x in whole.activations)
+    assert piece.parameters == whole.parameters
+    assert whole.of_segment(1) == whole

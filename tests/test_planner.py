@@ -110,6 +110,14 @@ def test_hops_that_cost_more_than_the_bubble_they_save_are_not_taken() -> None:
     assert any("more bubble" in other.reason for other in plan.alternatives)
 
 
+def test_segments_share_the_cost_of_a_micro_batch() -> None:
+    request = Request([EVEN], batch=4, ranks=2, schedules=["seq1f1b", "1f1b"], micro_batches=[2])
+    found = choose(request)
+    seconds = {each.candidate.name: each.seconds for each in (found.best, *found.others)}
+    assert seconds["1f1b"] == pytest.approx((2 + 1) * 24)
+    assert seconds["seq1f1b"] == pytest.approx((4 + 1) * 12)
+
+
 def test_pins_and_layers_that_stay_together_are_respected() -> None:
     request = Request(
         [EVEN], batch=4, ranks=2, schedules=["1f1b"], keep_together=[(0, 5)], pin_rank={6: 1}, micro_batches=[2]

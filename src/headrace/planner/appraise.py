@@ -77,7 +77,7 @@ def at_first_sight(candidate: Candidate, request: Request) -> Seconds:
     """
     few = min(candidate.micro_batches, 2 * candidate.ranks)
     schedule = replace(candidate, micro_batches=few).build()
-    layers = at_rows(request.sizes, candidate.rows)
+    layers = at_rows(request.sizes, candidate.rows).of_segment(schedule.segments)
     cut = partition(layers.seconds, schedule.stages)
     timeline = simulate(schedule, _costs(candidate, request, schedule, layers, cut))
     return timeline.makespan + (candidate.micro_batches - few) * max(timeline.busy) / few
@@ -91,7 +91,7 @@ def at_close(candidate: Candidate, request: Request) -> Appraised:
         ValueError: there is no such schedule.
     """
     schedule = candidate.build()
-    layers = at_rows(request.sizes, candidate.rows)
+    layers = at_rows(request.sizes, candidate.rows).of_segment(schedule.segments)
     problem = _problem(candidate, request, layers)
     free = [_appraised(candidate, request, schedule, layers, cut.layers, ()) for cut in _cuts(problem, schedule)]
     fitting = [found for found in free if found.fits(request)]

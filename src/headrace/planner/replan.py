@@ -152,7 +152,7 @@ def replan(
 
 def _own(run: RunProfile, layers: LayerCosts, link: Link) -> Appraised:
     """The run's schedule and cut."""
-    costs = replace(_per_action(layers, run.schedule).stage_costs(run.cut), transfer=link.latency)
+    costs = replace(layers.of_segment(run.schedule.segments).stage_costs(run.cut), transfer=link.latency)
     costs = replace(costs, bandwidth=link.bandwidth)
     kinds = {(action.stage, action.kind) for row in run.schedule.rows for action in row}
     return Appraised(
@@ -169,7 +169,7 @@ def _own(run: RunProfile, layers: LayerCosts, link: Link) -> Appraised:
 def _own_schedule_recut(own: Appraised, layers: LayerCosts, request: Request) -> list[Appraised]:
     """The run's schedule with the cut that is best for it; nothing if none fits."""
     try:
-        found = at_close(own.candidate, replace(request, sizes=[_per_action(layers, own.schedule)], recompute="never"))
+        found = at_close(own.candidate, replace(request, sizes=[layers], recompute="never"))
     except NoCutFits:
         return []
     return [replace(found, recomputes=own.recomputes)]
@@ -178,15 +178,6 @@ def _own_schedule_recut(own: Appraised, layers: LayerCosts, request: Request) ->
 def _candidate(run: RunProfile) -> Candidate:
     rows = run.layers.rows
     return _Given(run.schedule.name, run.schedule.ranks, run.micro_batches, 1, rows, schedule=run.schedule)
-
-
-def _per_action(layers: LayerCosts, schedule: Schedule) -> LayerCosts:
-    """Where sequences are cut, an action has its share of a micro-batch."""
-    if schedule.segments == 1:
-        return layers
-    sized = ("forward", "backward_input", "backward_weight", "activations", "for_weight", "output", "transient")
-    shares: dict[str, Any] = {name: tuple(x / schedule.segments for x in getattr(layers, name)) for name in sized}
-    return replace(layers, **shares)
 
 
 def _once(found: Sequence[Appraised]) -> list[Appraised]:
