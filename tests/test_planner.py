@@ -114,8 +114,8 @@ def test_segments_share_the_cost_of_a_micro_batch() -> None:
     request = Request([EVEN], batch=4, ranks=2, schedules=["seq1f1b", "1f1b"], micro_batches=[2])
     found = choose(request)
     seconds = {each.candidate.name: each.seconds for each in (found.best, *found.others)}
-    assert seconds["1f1b"] == pytest.approx((2 + 1) * 24)
-    assert seconds["seq1f1b"] == pytest.approx((4 + 1) * 12)
+    assert 2 * 24 < seconds["1f1b"] <= (2 + 1) * 24  # of equal stages; uneven ones may be better
+    assert 4 * 12 < seconds["seq1f1b"] <= (4 + 1) * 12
 
 
 def test_pins_and_layers_that_stay_together_are_respected() -> None:

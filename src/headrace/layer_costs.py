@@ -104,17 +104,17 @@ class LayerCosts:
             ),
         )
 
-
-def _sums(values: Sequence[float], cut: Sequence[int]) -> list[float]:
-    rest = iter(values)
-    return [sum(next(rest) for _ in range(count)) for count in cut]
-
     def of_segment(self, segments: int) -> "LayerCosts":
         """The costs of one of `segments` equal pieces of the sequences, though attention makes later ones dearer."""
         if segments == 1:
             return self
         shares: dict[str, Any] = {name: tuple(x / segments for x in getattr(self, name)) for name in _SIZED}
         return replace(self, **shares)
+
+
+def _sums(values: Sequence[float], cut: Sequence[int]) -> list[float]:
+    rest = iter(values)
+    return [sum(next(rest) for _ in range(count)) for count in cut]
 
 
 def at_rows(measured: Sequence[LayerCosts], rows: int) -> LayerCosts:
