@@ -4,9 +4,7 @@ python docs/make_planning.py           write the page
 python docs/make_planning.py --check   exit code 1 if the page is not what would be written
 """
 
-import argparse
 import shlex
-import sys
 from pathlib import Path
 from typing import Final
 
@@ -102,15 +100,7 @@ def _output(command: str) -> str:
     return "\n".join(line.rstrip() for line in (result.stdout + result.stderr).splitlines())
 
 
-def main() -> None:
-    arguments = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    arguments.add_argument("--check", action="store_true", help="only compare")
-    text = page()
-    if not arguments.parse_args().check:
-        PAGE.write_text(text, encoding="utf-8")
-    elif PAGE.read_text(encoding="utf-8") != text:
-        sys.exit(f"{PAGE} is not current: run python docs/make_planning.py")
-
-
 if __name__ == "__main__":
-    main()
+    from written import write
+
+    write(page, PAGE, "docs/make_planning.py")

@@ -4,8 +4,6 @@ python docs/make_schedules.py           write the page
 python docs/make_schedules.py --check   exit code 1 if the page is not what would be written
 """
 
-import argparse
-import sys
 from collections.abc import Iterator
 from fractions import Fraction
 from pathlib import Path
@@ -125,15 +123,7 @@ def _section(name: str, p: int, m: int) -> Iterator[str]:
     yield "```"
 
 
-def main() -> None:
-    arguments = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    arguments.add_argument("--check", action="store_true", help="only compare")
-    text = page()
-    if not arguments.parse_args().check:
-        PAGE.write_text(text, encoding="utf-8")
-    elif PAGE.read_text(encoding="utf-8") != text:
-        sys.exit(f"{PAGE} is not current: run python docs/make_schedules.py")
-
-
 if __name__ == "__main__":
-    main()
+    from written import write
+
+    write(page, PAGE, "docs/make_schedules.py")

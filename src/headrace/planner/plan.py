@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from headrace.costs import Bytes, Seconds
+from headrace.planner.strict import exactly
 from headrace.schedule.check import check
 from headrace.schedule.schedule import Schedule
 from headrace.schedule.text import parse
@@ -170,10 +171,10 @@ def _plan(data: Any) -> Plan:
         raise ValueError(f"version is {version!r}, but this headrace reads plans of version {VERSION}: plan again")
     keys = {"version", "model", "made_with", "batch", "ranks", "replicas", "micro_batches", "schedule", "cut"}
     keys |= {"recomputes", "predicted", "alternatives"}
-    _exactly(data, keys, "the plan")
-    _exactly(data["model"], {"fingerprint", "layers"}, "model")
-    _exactly(data["made_with"], {"headrace", "torch", "devices"}, "made_with")
-    _exactly(data["schedule"], {"name", "grid"}, "schedule")
+    exactly(data, keys, "the plan")
+    exactly(data["model"], {"fingerprint", "layers"}, "model")
+    exactly(data["made_with"], {"headrace", "torch", "devices"}, "made_with")
+    exactly(data["schedule"], {"name", "grid"}, "schedule")
     schedule = parse(data["schedule"]["grid"], name=data["schedule"]["name"])
     check(schedule)
     plan = Plan(
@@ -201,16 +202,7 @@ def _plan(data: Any) -> Plan:
     return plan
 
 
-def _exactly(data: Any, keys: set[str], what: str) -> None:
-    if not isinstance(data, dict):
-        raise ValueError(f"{what} must be an object with {', '.join(sorted(keys))}")
-    for unknown in sorted(data.keys() - keys):
-        raise ValueError(f"{what} has an unknown key {unknown!r}")
-    for absent in sorted(keys - data.keys()):
-        raise ValueError(f"{what} lacks {absent!r}")
-
-
 def _made(kind: type[T], data: Any, what: str) -> T:
     names = {item.name for item in fields(kind)}  # type: ignore[arg-type]
-    _exactly(data, names, what)
+    exactly(data, names, what)
     return kind(**{name: tuple(value) if isinstance(value, list) else value for name, value in data.items()})

@@ -23,6 +23,7 @@ from typing import Any, Final, TypeVar
 from headrace.costs import Number, Seconds
 from headrace.layer_costs import LayerCosts
 from headrace.planner.build_plan import version_of
+from headrace.planner.strict import exactly
 from headrace.schedule.actions import Action
 from headrace.schedule.check import check
 from headrace.schedule.schedule import Schedule
@@ -134,13 +135,13 @@ def _read(folder: Path, name: str, made_of: Callable[[Any], T]) -> T:
 def _profile(data: Any) -> RunProfile:
     _version(data)
     keys = {"version", "model", "made_with", "batch", "ranks", "micro_batches", "schedule", "cut", "link", "layers"}
-    _exactly(data, keys, "the profile")
-    _exactly(data["model"], {"fingerprint"}, "model")
-    _exactly(data["made_with"], {"headrace", "torch", "devices"}, "made_with")
-    _exactly(data["schedule"], {"name", "grid"}, "schedule")
+    exactly(data, keys, "the profile")
+    exactly(data["model"], {"fingerprint"}, "model")
+    exactly(data["made_with"], {"headrace", "torch", "devices"}, "made_with")
+    exactly(data["schedule"], {"name", "grid"}, "schedule")
     if data["link"] is not None:
-        _exactly(data["link"], {"latency", "bandwidth"}, "link")
-    _exactly(data["layers"], {item.name for item in fields(LayerCosts)}, "layers")
+        exactly(data["link"], {"latency", "bandwidth"}, "link")
+    exactly(data["layers"], {item.name for item in fields(LayerCosts)}, "layers")
     schedule = parse(data["schedule"]["grid"], name=data["schedule"]["name"])
     check(schedule)
     layers: dict[str, Any] = {n: tuple(v) if isinstance(v, list) else v for n, v in data["layers"].items()}
@@ -171,12 +172,3 @@ def _version(data: Any) -> None:
     version = data.get("version") if isinstance(data, dict) else None
     if version != VERSION:
         raise ValueError(f"version is {version!r}, but this headrace reads runs of version {VERSION}: train again")
-
-
-def _exactly(data: Any, keys: set[str], what: str) -> None:
-    if not isinstance(data, dict):
-        raise ValueError(f"{what} must be an object with {', '.join(sorted(keys))}")
-    for unknown in sorted(data.keys() - keys):
-        raise ValueError(f"{what} has an unknown key {unknown!r}")
-    for absent in sorted(keys - data.keys()):
-        raise ValueError(f"{what} lacks {absent!r}")

@@ -1,6 +1,6 @@
 """The user's model, cut: which layers each stage has, and their parameters under the unsplit model's names."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate, islice
 from typing import TypeVar
 
@@ -77,6 +77,16 @@ def named_parameters(layers: Mapping[str, nn.Module]) -> Iterator[tuple[str, nn.
 def named_buffers(layers: Mapping[str, nn.Module]) -> Iterator[tuple[str, Tensor]]:
     """Each buffer once, by its name in the unsplit model."""
     return _once(pair for name, layer in layers.items() for pair in layer.named_buffers(name))
+
+
+def names_of(layers: Mapping[str, nn.Module], wanted: Callable[[nn.Module], bool]) -> list[str]:
+    """The names, in the unsplit model, of the modules that are `wanted`."""
+    return [
+        f"{layer_name}.{name}".rstrip(".")
+        for layer_name, layer in layers.items()
+        for name, module in layer.named_modules()
+        if wanted(module)
+    ]
 
 
 def _once(named: Iterable[tuple[str, T]]) -> Iterator[tuple[str, T]]:

@@ -15,6 +15,8 @@ import torch
 from torch import nn
 from torch.nn.modules.batchnorm import _NormBase
 
+from headrace.runtime.model.cut import names_of
+
 
 class Replica:
     """A copy of `layers` that follows them.
@@ -59,12 +61,7 @@ def refuse_running_statistics(layers: Mapping[str, nn.Module], schedule: str) ->
     Raises:
         ValueError: a layer keeps running statistics.
     """
-    names = [
-        f"{layer_name}.{name}".rstrip(".")
-        for layer_name, layer in layers.items()
-        for name, module in layer.named_modules()
-        if isinstance(module, _NormBase) and module.track_running_stats
-    ]
+    names = names_of(layers, lambda module: isinstance(module, _NormBase) and module.track_running_stats)
     if names:
         raise ValueError(
             f"{', '.join(names)} keep running statistics, but schedule {schedule!r} is two-way: each stage has two "

@@ -8,6 +8,8 @@ from typing import Final
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from headrace.runtime.model.cut import names_of
+
 
 class BatchStatisticsWarning(UserWarning):
     """Layers take statistics over micro-batches where the unsplit model takes them over the whole batch."""
@@ -37,12 +39,7 @@ def warn_of_batch_statistics(layers: Mapping[str, nn.Module], micro_batches: int
     """Warn if layers in training mode normalise over the rows of a batch that comes in several micro-batches."""
     if micro_batches == 1:
         return
-    names = [
-        f"{layer_name}.{name}".rstrip(".")
-        for layer_name, layer in layers.items()
-        for name, module in layer.named_modules()
-        if isinstance(module, _BatchNorm) and module.training
-    ]
+    names = names_of(layers, lambda module: isinstance(module, _BatchNorm) and module.training)
     if names:
         warnings.warn(
             f"{', '.join(names)}: batch normalisation sees each of {micro_batches} micro-batches by itself, so its "
