@@ -7,24 +7,28 @@ So the text can be read as a picture. An overlapped pair is one cell, `(0F3;3B1)
 back.
 """
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
 
 from headrace.schedule.actions import Action
 from headrace.schedule.dependencies import Dependencies
 
-if TYPE_CHECKING:
-    from headrace.schedule.schedule import Schedule
+Cells = Sequence[Sequence[tuple[Action, ...]]]
+"""For each rank, what it does in one tick: an action, or the two of a pair."""
 
 
-def as_grid(schedule: "Schedule") -> str:
+def as_grid(cells: Cells, dependencies: Dependencies, notes: Mapping[str, int | None]) -> str:
     """One line per row, cells separated by commas, an empty cell where the rank idles.
 
     Rows that deadlock are written without idle cells, as there is no time to align them to.
+
+    Args:
+        cells: of each rank.
+        dependencies: what each action waits for.
+        notes: what the rows cannot say, such as `# segments=2`, in lines before them; None to say nothing.
     """
-    cells = [schedule.cells(rank) for rank in range(schedule.ranks)]
-    columns = _ticks(cells, schedule)
+    columns = _ticks(cells, dependencies)
     width = 1 + max((c for row in columns for c in row), default=-1)
-    lines = _notes(schedule)
+    lines = [f"# {name}={value}\n" for name, value in notes.items() if value is not None]
     for row, ticks in zip(cells, columns, strict=True):
         written = [""] * width
         for cell, tick in zip(row, ticks, strict=True):
@@ -33,14 +37,7 @@ def as_grid(schedule: "Schedule") -> str:
     return "".join(lines)
 
 
-def _notes(schedule: "Schedule") -> list[str]:
-    """What the rows cannot say, if it is not as usual: `# segments=2`, `# delay=1`."""
-    notes = {"segments": schedule.segments if schedule.segments != 1 else None, "delay": schedule.delay}
-    return [f"# {name}={value}\n" for name, value in notes.items() if value is not None]
-
-
-def _ticks(cells: list[list[tuple[Action, ...]]], schedule: "Schedule") -> list[list[int]]:
-    dependencies = Dependencies(schedule.rows, schedule.stages, schedule.segments, schedule.pairs)
+def _ticks(cells: Cells, dependencies: Dependencies) -> list[list[int]]:
     ticks: list[list[int]] = [[] for _ in cells]
     ended: dict[Action, int] = {}
     moved = True

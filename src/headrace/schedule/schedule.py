@@ -7,6 +7,7 @@ are derived from it (see `messages`), never written in it.
 from dataclasses import dataclass, replace
 
 from headrace.schedule.actions import FORWARD, UPDATE, Action
+from headrace.schedule.dependencies import Dependencies
 from headrace.schedule.grid import as_grid
 from headrace.schedule.placement import Placement
 
@@ -69,7 +70,9 @@ class Schedule:
 
     def to_text(self) -> str:
         """The grid notation, one line per rank; `parse` reads it back."""
-        return as_grid(self)
+        notes = {"segments": self.segments if self.segments != 1 else None, "delay": self.delay}
+        dependencies = Dependencies(self.rows, self.stages, self.segments, self.pairs)
+        return as_grid([self.cells(rank) for rank in range(self.ranks)], dependencies, notes)
 
     def forward_only(self, micro_batches: int) -> "Schedule":
         """What is left of this schedule when nothing is learned: its forwards of the first `micro_batches`.
