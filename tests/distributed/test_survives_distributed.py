@@ -367,7 +367,7 @@ MISTAKES: dict[str, tuple[Callable[[str], None], Any, Any]] = {
         other_ranks, (ValueError, "ranks=1, but there are 2 processes"), (PipelineFailure, "rank 0 failed.*ranks=1"),
     ),
     "other links": (other_links, *[(ValueError, "links differs.*process_group, rank 1 has shared_memory")] * 2),
-    "other placement": (other_placement, *[(ValueError, r"placement differs.*\(0, 1\),.* rank 1 has .*\(0, 1, 0\)")] * 2),
+    "other placement": (other_placement, *[(ValueError, r"placement differs.*\(0, 1\),.*1 has .*\(0, 1, 0\)")] * 2),
     "wrong ranks": (wrong_ranks, *[(ValueError, "ranks=3, but there are 2 processes.*--nproc-per-node 3")] * 2),
     "wrong links": (wrong_links, *[(ValueError, "links='pigeons'")] * 2),
     "wrong schedule": (wrong_schedule, *[(ValueError, "schedule='2f2b' is unknown")] * 2),
