@@ -14,7 +14,7 @@ test: $(READY)
 	$(VENV)/bin/pytest -n 2 --dist loadfile -m "not slow"
 
 test-all: $(READY)
-	$(VENV)/bin/pytest
+	$(VENV)/bin/pytest -n 2
 
 lint: $(READY)
 	$(VENV)/bin/ruff check .

@@ -10,6 +10,7 @@ from typing import Final
 
 from typer.testing import CliRunner
 
+from headrace.analytic import hardware_names
 from headrace.cli.main import app
 
 PAGE: Final = Path(__file__).parent / "planning.md"
@@ -41,6 +42,8 @@ A GPT of 24 blocks on four V100s that are not here, each with 6 GiB left for it:
 Read it from the bottom: of two alternatives, what costs more, and what it would have saved. Where nothing fits, the
 exit code is 3, and the message names what is in the way and what would help:
 
+    $ headrace {tight_command}
+
 ```
 {tight}
 ```
@@ -56,6 +59,8 @@ what W still needs after I, and of the message to the next layer.
   Links are measured by a ping-pong through the real transport.
 * **Described** (`--hardware`): the model on the meta device, its arithmetic counted operation by operation, its bytes
   by shape, and seconds by a roofline of the device's data sheet. Good for comparing; not good to the millisecond.
+  Shipped are {hardware}; a TOML file like theirs
+  describes another.
 
 ## How the best is found
 
@@ -92,7 +97,13 @@ module names, `--export torch` the schedule as rows that PyTorch's pipelining lo
 
 def page() -> str:
     """The whole page."""
-    return TEXT.format(example=EXAMPLE, plan=_output(EXAMPLE), tight=_output(TIGHT))
+    return TEXT.format(
+        example=EXAMPLE,
+        plan=_output(EXAMPLE),
+        tight_command=TIGHT,
+        tight=_output(TIGHT),
+        hardware=", ".join(f"`{name}`" for name in hardware_names()),
+    )
 
 
 def _output(command: str) -> str:

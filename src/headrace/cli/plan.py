@@ -27,7 +27,9 @@ def plan(
         Path | None,
         typer.Option("--from", help="Plan again, for the run in this folder, with the costs that it measured."),
     ] = None,
-    model: Annotated[str, typer.Option(help="gpt, transformer-6b, or module:function.")] = "gpt",
+    model: Annotated[
+        str, typer.Option(help="gpt, transformer-6b, or module:function, which returns model, loss_fn, (x, y).")
+    ] = "gpt",
     layers: Annotated[int, typer.Option(help="Transformer blocks of gpt.")] = _DEFAULT.layers,
     dim: Annotated[int, typer.Option(help="Width of gpt.")] = _DEFAULT.dim,
     heads: Annotated[int, typer.Option(help="Attention heads of gpt.")] = _DEFAULT.heads,

@@ -16,7 +16,7 @@ _DEFAULT = TrainConfig()
 
 def profile(
     *,
-    model: Annotated[str, typer.Option(help="gpt, or module:function.")] = "gpt",
+    model: Annotated[str, typer.Option(help="gpt, or module:function, which returns model, loss_fn, (x, y).")] = "gpt",
     layers: Annotated[int, typer.Option(help="Transformer blocks of gpt.")] = _DEFAULT.layers,
     dim: Annotated[int, typer.Option(help="Width of gpt.")] = _DEFAULT.dim,
     heads: Annotated[int, typer.Option(help="Attention heads of gpt.")] = _DEFAULT.heads,
@@ -57,7 +57,7 @@ def profile(
     ]
     say(f"{costs.rows} rows, one of {ranks} ranks\n")
     say(table(("layer", "F", "I", "W", "parameters", "activations", "kept for W", "message"), rows))
-    rate = "what it carries adds nothing" if found.bandwidth is None else f"{size(found.bandwidth)} per second"
+    rate = "however many bytes it has" if found.bandwidth is None else f"{size(found.bandwidth)} per second"
     say(f"\na message between ranks: {seconds(found.latency)}, {rate}")
     if out is not None:
         typer.echo(f"\ncosts written to {out}", err=True)

@@ -88,7 +88,7 @@ class TrainScreen:
         predicted, measured = result.prepared.predicted, result.measured
         rows = [
             ("pipeline step", seconds(predicted.makespan), seconds(result.makespan)),
-            ("bubble", percent(predicted.bubble_fraction), percent(result.bubble_fraction)),
+            ("bubble", percent(predicted.bubble_fraction), percent(measured.bubble_fraction)),
             ("peak in flight", in_words(predicted.peak_in_flight), in_words(measured.peak_in_flight)),
             ("whole step, with optimizer", "", seconds(result.step_seconds)),
         ]
