@@ -65,7 +65,10 @@ class Holding:
                     self.stages[index] = stages[index]
                 parameters = list(named_parameters(layers))
                 if make_optimizer is not None and parameters:  # torch's optimizers refuse to have none
-                    self.optimizers[index] = make_optimizer(parameters)
+                    made: object = make_optimizer(parameters)
+                    if not isinstance(made, Optimizer):
+                        raise TypeError(f"optimizer= returned {made!r}: it must return a torch.optim.Optimizer")
+                    self.optimizers[index] = made
                 if len(holders) > 1:
                     sums.append(LaneSum(index, layers, holders, rank, here[:1] if len(here) > 1 else holders))
             self.executors[rank] = Executor(rank, stages, clock_for(devices[rank]), sums, self.optimizers, overlap)

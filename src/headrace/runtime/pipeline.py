@@ -24,6 +24,7 @@ from headrace.runtime.transport.choose import choose_transport
 from headrace.runtime.transport.distributed.transport import Links
 from headrace.runtime.work import Endpoint, Outcome, Work
 from headrace.schedule.actions import RECOMPUTE
+from headrace.schedule.catalogue.recompute import Recompute
 from headrace.schedule.schedule import Schedule
 from headrace.timeline import Span, Timeline
 
@@ -44,7 +45,7 @@ class Pipeline:
         micro_batches: m, into how many micro-batches each mini-batch is cut.
         schedule: a name of the catalogue, or a `Schedule`. It is proven before anything runs.
         recompute: "never", "always" or "except_last": which micro-batches drop their activations after the forward
-            and compute them again for the backward.
+            and compute them again for the backward; or the stages that always do, such as {0, 1}.
         cut: how many layers each stage gets, such as `hr.measured_cut(model, x[:8], ranks=p)`; None for equally
             many, which is rarely the fastest.
         devices: one per rank, or one for all, where "cuda" gives each rank its own; None: where the model is.
@@ -77,7 +78,7 @@ class Pipeline:
         ranks: int,
         micro_batches: int,
         schedule: str | Schedule = "1f1b",
-        recompute: str = "never",
+        recompute: Recompute = "never",
         cut: Sequence[int] | None = None,
         devices: Devices = None,
         loss_weight: LossWeight = "rows",
@@ -152,7 +153,8 @@ class Pipeline:
         Raises:
             ValueError: the batch cannot be cut, or x or y is missing.
             PipelineFailure: a rank failed. Gradients that were None before the step are None again; gradients that
-                were accumulated in earlier steps are spoilt, so call zero_grad before the next step.
+                were accumulated in earlier steps are spoilt, so call zero_grad before the next step. Updates that an asynchronous
+                schedule made before the failure stay.
         """
         if not torch.is_grad_enabled() or torch.is_inference_mode_enabled():
             raise ValueError("step needs gradients, but was called under no_grad or inference_mode: use evaluate there")

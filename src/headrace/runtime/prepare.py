@@ -12,6 +12,7 @@ from headrace.runtime.model.cut import CutModel
 from headrace.runtime.model.devices import Devices, devices_of_ranks
 from headrace.runtime.model.replica import refuse_running_statistics
 from headrace.schedule.catalogue import build
+from headrace.schedule.catalogue.recompute import Recompute
 from headrace.schedule.check import Proof, check
 from headrace.schedule.numbers import at_least
 from headrace.schedule.schedule import Schedule
@@ -45,7 +46,7 @@ def prepare(
     ranks: int,
     micro_batches: int,
     schedule: str | Schedule,
-    recompute: str,
+    recompute: Recompute,
     cut: Sequence[int] | None,
     devices: Devices,
     loss_weight: LossWeight,
@@ -85,7 +86,7 @@ def prepare(
     return Prepared(order, proof, cut_model, devices_of_ranks(devices, layers))
 
 
-def _schedule(schedule: str | Schedule, ranks: int, micro_batches: int, recompute: str) -> Schedule:
+def _schedule(schedule: str | Schedule, ranks: int, micro_batches: int, recompute: Recompute) -> Schedule:
     if isinstance(schedule, str):
         return build(schedule, ranks=ranks, micro_batches=micro_batches, recompute=recompute)
     if not isinstance(schedule, Schedule):

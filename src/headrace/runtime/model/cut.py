@@ -89,6 +89,20 @@ def names_of(layers: Mapping[str, nn.Module], wanted: Callable[[nn.Module], bool
     ]
 
 
+def refuse_gradient_hooks(parameters: Iterable[tuple[str, nn.Parameter]], why: str) -> None:
+    """Refuse hooks on the gradients of parameters where they would see something else than in the unsplit model.
+
+    Raises:
+        ValueError: a parameter has one.
+    """
+    hooked = [name for name, p in parameters if p._backward_hooks or getattr(p, "_post_accumulate_grad_hooks", None)]
+    if hooked:
+        raise ValueError(
+            f"{', '.join(hooked)} have hooks on their gradients, {why}: change .grad after step() or in the optimizer, "
+            "or use another schedule"
+        )
+
+
 def _once(named: Iterable[tuple[str, T]]) -> Iterator[tuple[str, T]]:
     """Those whose tensor did not come before: a layer that occurs twice has each of its tensors once."""
     seen: set[int] = set()

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 
 from torch import Tensor, nn
 
-from headrace.runtime.model.cut import named_buffers, named_parameters
+from headrace.runtime.model.cut import named_buffers, named_parameters, refuse_gradient_hooks
 from headrace.runtime.stage.gradients import Gradients
 from headrace.runtime.work import Endpoint
 from headrace.schedule.messages import Message
@@ -58,7 +58,12 @@ class LaneSum:
                 own.copy_(theirs)
 
     def begin(self) -> None:
-        """Before a step: set aside what is in `.grad`."""
+        """Before a step: set aside what is in `.grad`.
+
+        Raises:
+            ValueError: a parameter has hooks on its gradient.
+        """
+        refuse_gradient_hooks(named_parameters(self._layers), "which in a two-way schedule would see one lane's only")
         self._buffers = self._versions()
         self._before = [parameter.grad for parameter in self._parameters]
         for parameter in self._parameters:

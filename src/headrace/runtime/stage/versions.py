@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from torch import nn
 from torch.optim import Optimizer
 
+from headrace.runtime.model.cut import named_parameters, refuse_gradient_hooks
 from headrace.schedule.actions import UPDATE, Action
 
 
@@ -54,6 +55,7 @@ class Versions:
         for _, kind, k in mine:
             if kind != UPDATE:
                 self._left[self._reads[k]] += 1
+        refuse_gradient_hooks(named_parameters(layers), "which an asynchronous schedule does not call")
         self._newest = 0
         self._versions: dict[int, dict[nn.Parameter, nn.Parameter]] = {}
         if optimizer is not None:
