@@ -153,8 +153,8 @@ class Pipeline:
         Raises:
             ValueError: the batch cannot be cut, or x or y is missing.
             PipelineFailure: a rank failed. Gradients that were None before the step are None again; gradients that
-                were accumulated in earlier steps are spoilt, so call zero_grad before the next step. Updates that an asynchronous
-                schedule made before the failure stay.
+                were accumulated in earlier steps are spoilt, so call zero_grad before the next step.
+                Updates that an asynchronous schedule made before the failure stay.
         """
         if not torch.is_grad_enabled() or torch.is_inference_mode_enabled():
             raise ValueError("step needs gradients, but was called under no_grad or inference_mode: use evaluate there")
