@@ -8,10 +8,12 @@ A cut adds layers up to stages, so everything that a planner asks of a model is 
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from headrace.costs import Bytes, Costs, Memory, Seconds
 from headrace.schedule.numbers import at_least
+
+_Number = TypeVar("_Number", int, float)
 
 
 @dataclass(frozen=True)
@@ -90,15 +92,15 @@ class LayerCosts:
             raise ValueError(f"cut={tuple(cut)} must give every stage a layer or more, {self.layers} layers in all")
         ends = [sum(cut[: stage + 1]) for stage in range(len(cut))]
         boundary = [self.output[end - 1] for end in ends[:-1]]
-        held = [p + t for p, t in zip(_sums(self.parameters, cut), _sums(self.trained, cut), strict=True)]
+        held = [p + t for p, t in zip(stage_sums(self.parameters, cut), stage_sums(self.trained, cut), strict=True)]
         return Costs(
-            forward=_sums(self.forward, cut),
-            backward_input=_sums(self.backward_input, cut),
-            backward_weight=_sums(self.backward_weight, cut),
+            forward=stage_sums(self.forward, cut),
+            backward_input=stage_sums(self.backward_input, cut),
+            backward_weight=stage_sums(self.backward_weight, cut),
             message=boundary,
             memory=Memory(
-                activations=_sums(self.activations, cut),
-                for_weight=_sums(self.for_weight, cut),
+                activations=stage_sums(self.activations, cut),
+                for_weight=stage_sums(self.for_weight, cut),
                 stage_input=[0, *boundary],
                 parameters=held,
             ),
@@ -112,7 +114,13 @@ class LayerCosts:
         return replace(self, **shares)
 
 
-def _sums(values: Sequence[float], cut: Sequence[int]) -> list[float]:
+def stage_sums(values: Sequence[_Number], cut: Sequence[int]) -> list[_Number]:
+    """Numbers of layers added up to numbers of stages.
+
+    Args:
+        values: one per layer.
+        cut: how many layers each stage has, which are as many as there are values.
+    """
     rest = iter(values)
     return [sum(next(rest) for _ in range(count)) for count in cut]
 

@@ -1,6 +1,7 @@
 """`headrace plan`: the cut, the schedule and the micro-batches for a model and the ranks there are."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -8,7 +9,8 @@ import typer
 
 from headrace.cli.exits import Exit
 from headrace.cli.output import fail, print_json, stdout, user_arguments
-from headrace.report.tables import table
+from headrace.cli.typed import whole_numbers
+from headrace.report.tables import first_to_last, table
 from headrace.train.config import TrainConfig
 from headrace.units import percent, seconds, size
 
@@ -60,7 +62,7 @@ def plan(
     """Find the fastest step that fits, and say why; exit code 3 if nothing fits."""
     from headrace.cli.model_choice import chosen_model
     from headrace.cli.plan_again import planned_again
-    from headrace.planner import NoPlanFits, Request, make_plan
+    from headrace.planner import NoPlanFits, make_plan
     from headrace.planner.model import described, fingerprint, measured
 
     def planned() -> "tuple[Plan, Any]":
@@ -76,16 +78,11 @@ def plan(
             found = described(
                 chosen.model, (chosen.x, chosen.y), chosen.loss_fn, ranks, numbers, hardware, optimizer_bytes
             )
-        request = Request(
-            sizes=found.sizes,
-            batch=found.rows,
-            ranks=ranks,
-            memory=found.memory if limit is None else limit,
-            latency=found.latency,
-            bandwidth=found.bandwidth,
+        request = replace(
+            found.request(ranks, limit),
             schedules=names,
             micro_batches=numbers,
-            replicas=_numbers("--replicas", replicas),
+            replicas=whole_numbers("--replicas", replicas, like="4,8"),
             recompute=recompute,  # type: ignore[arg-type]
         )
         made = make_plan(request, fingerprint=fingerprint(chosen.model), devices=(found.device,) * ranks)
@@ -95,7 +92,7 @@ def plan(
         if export not in (None, *_EXPORTS):
             raise ValueError(f"--export {export} is unknown: choose one of {', '.join(_EXPORTS)}")
         names = None if schedules is None else schedules.split(",")
-        numbers = None if micro_batches is None else _numbers("--micro-batches", micro_batches)
+        numbers = None if micro_batches is None else whole_numbers("--micro-batches", micro_batches, like="4,8")
         limit = None if memory is None else _bytes(memory)
         try:
             if run is None:
@@ -136,11 +133,10 @@ def _print(made: "Plan", memory: Any) -> None:
     say(f"{made.ranks} ranks ({device}){beside}, batch {made.batch}: {made.schedule.name}, m = {made.micro_batches}\n")
     rows = []
     for stage, names in enumerate(made.stages):
-        shown = names[0] if len(names) == 1 else f"{names[0]} … {names[-1]}"
         backward = predicted.backward_input[stage] + predicted.backward_weight[stage]
         rows.append(
             (
-                f"{stage}: {shown}",
+                f"{stage}: {first_to_last(names)}",
                 made.schedule.placement.rank_of[stage],
                 len(names),
                 seconds(predicted.forward[stage]),
@@ -177,10 +173,3 @@ def _bytes(text: str) -> float:
         return float(text.removesuffix(unit or "")) * _UNITS[unit or "B"]
     except ValueError:
         raise ValueError(f"--memory {text}: write a size such as 16GiB, 500MB or a number of bytes") from None
-
-
-def _numbers(option: str, text: str) -> list[int]:
-    try:
-        return [int(part) for part in text.split(",")]
-    except ValueError:
-        raise ValueError(f"{option} {text}: write whole numbers separated by commas, such as 4,8") from None

@@ -8,7 +8,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from headrace.planner.replan import Replanned
 from headrace.report.explain import Explanation, differences_table, in_a_sentence
 from headrace.report.gantt import gantt
-from headrace.report.tables import in_words, ranks_table, table
+from headrace.report.tables import first_to_last, in_words, ranks_table, table
 from headrace.schedule.actions import RECOMPUTE
 from headrace.train.config import TrainConfig
 from headrace.train.job import Prepared, Result, StepRecord
@@ -111,10 +111,9 @@ def _cut_table(prepared: Prepared) -> object:
     for stage, layers in enumerate(prepared.cut):
         names = prepared.profile.names[start : start + layers]
         start += layers
-        shown = names[0] if layers == 1 else f"{names[0]} … {names[-1]}"
         rows.append(
             (
-                f"{stage}: {shown}",
+                f"{stage}: {first_to_last(names)}",
                 layers,
                 seconds(forward[stage]),
                 seconds(backward[stage]),

@@ -7,6 +7,7 @@ import typer
 
 from headrace.cli.exits import Exit
 from headrace.cli.output import fail, print_json, stdout, user_arguments
+from headrace.cli.typed import whole_numbers
 from headrace.report.tables import table
 
 
@@ -43,8 +44,8 @@ def verify(
                 model,
                 next_byte_loss,
                 (tokens[:, :-1], tokens[:, 1:]),
-                ranks=_numbers("--ranks", ranks or (str(processes) if processes > 1 else "1,2,4")),
-                micro_batches=_numbers("--micro-batches", micro_batches),
+                ranks=whole_numbers("--ranks", ranks or (str(processes) if processes > 1 else "1,2,4")),
+                micro_batches=whole_numbers("--micro-batches", micro_batches),
                 schedules=schedule.split(","),
                 recompute=recompute.split(","),
                 steps=steps,
@@ -77,10 +78,3 @@ def verify(
             )
     if not found:
         raise typer.Exit(Exit.CHECK_FAILED)
-
-
-def _numbers(option: str, text: str) -> list[int]:
-    try:
-        return [int(part) for part in text.split(",")]
-    except ValueError:
-        raise ValueError(f"{option} {text}: write whole numbers separated by commas, such as 1,2,4") from None

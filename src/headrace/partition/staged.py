@@ -23,13 +23,12 @@ def peaks(schedule: Schedule) -> tuple[int, ...]:
     """
     now = [0] * schedule.stages
     most = [0] * schedule.stages
-    split = {(a.stage, a.micro_batch) for row in schedule.rows for a in row if a.kind == "W"}
     for row in schedule.rows:
-        for stage, kind, micro_batch in row:
+        for stage, kind, _ in row:
             if kind == FORWARD:
                 now[stage] += 1
                 most[stage] = max(most[stage], now[stage])
-            elif kind in ENDS_BACKWARD and (kind == "W" or (stage, micro_batch) not in split):
+            elif kind in ENDS_BACKWARD:
                 now[stage] -= 1
     return tuple(most)
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from headrace.costs import Bytes, Costs, Number, Seconds, spread
-from headrace.layer_costs import LayerCosts, at_rows
+from headrace.layer_costs import LayerCosts, at_rows, stage_sums
 from headrace.partition.errors import NoCutFits
 from headrace.partition.minmax import partition
 from headrace.partition.problem import Problem
@@ -57,8 +57,7 @@ class Appraised:
         """What the busiest rank would idle if messages took no time."""
         free = not self.costs.transfer and self.costs.bandwidth is None
         timeline = self.timeline if free else simulate(self.schedule, replace(self.costs, transfer=0, bandwidth=None))
-        busiest = max(range(timeline.ranks), key=lambda rank: timeline.busy[rank])
-        return timeline.makespan - timeline.busy[busiest]
+        return timeline.makespan - max(timeline.busy)
 
     def fits(self, request: Request) -> bool:
         """Whether every rank has the memory."""
@@ -178,7 +177,7 @@ def _costs(
     base = layers.stage_costs(cut)
     slow = spread("slowness", request.slowness, candidate.ranks, "ranks")
     by = [slow[rank] for rank in schedule.placement.rank_of]
-    weights = _sums(layers.parameters, cut)
+    weights = stage_sums(layers.parameters, cut)
     copies = candidate.replicas * len(schedule.placement.lanes)
     return replace(
         base,
@@ -202,8 +201,3 @@ def _reduction(size: Bytes, copies: int, request: Request) -> Seconds:
 
 def _times(per_stage: Number | Sequence[Number], by: Sequence[Number]) -> list[Number]:
     return [seconds * slow for seconds, slow in zip(spread("costs", per_stage, len(by), "stages"), by, strict=True)]
-
-
-def _sums(values: Sequence[float], cut: Sequence[int]) -> list[float]:
-    rest = iter(values)
-    return [sum(next(rest) for _ in range(count)) for count in cut]

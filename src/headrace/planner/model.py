@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import torch
@@ -56,13 +56,8 @@ def plan(
         TypeError, ValueError: the model or the batch cannot be measured, or an argument is out of its range.
     """
     found = measured(model, batch, loss_fn, ranks, micro_batches, optimizer_bytes=optimizer_bytes)
-    request = Request(
-        sizes=found.sizes,
-        batch=found.rows,
-        ranks=ranks,
-        memory=memory,
-        latency=found.latency,
-        bandwidth=found.bandwidth,
+    request = replace(
+        found.request(ranks, memory),
         schedules=schedules,
         micro_batches=micro_batches,
         recompute=recompute,
@@ -91,6 +86,25 @@ class Findings:
     bandwidth: float | None
     memory: Bytes | None
     device: str
+
+    def request(self, ranks: int, memory: Bytes | Sequence[Bytes] | None = None) -> Request:
+        """To plan for these ranks, choosing from all that there is.
+
+        Args:
+            ranks: p.
+            memory: bytes that each rank can hold; None for all that it has, as far as that is known.
+
+        Raises:
+            ValueError: there is no rank, or no row.
+        """
+        return Request(
+            sizes=self.sizes,
+            batch=self.rows,
+            ranks=ranks,
+            memory=self.memory if memory is None else memory,
+            latency=self.latency,
+            bandwidth=self.bandwidth,
+        )
 
 
 def measured(

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from headrace.costs import Bytes, Costs, Seconds
-from headrace.layer_costs import LayerCosts
+from headrace.layer_costs import LayerCosts, stage_sums
 from headrace.profiling.bytes_held import Held
 
 
@@ -67,13 +67,17 @@ class LayerProfile:
                 f"cut={tuple(cut)} must give every stage a layer or more, {len(self.names)} layers in all: "
                 "take it from partition(profile.costs, stages)"
             )
-        weight = [seconds * share for seconds, share in zip(self.backward, self._weight_shares(), strict=True)]
-        inputs = [seconds - part for seconds, part in zip(self.backward, weight, strict=True)]
-        forward, backward_input, backward_weight = (_sums(part, cut) for part in (self.forward, inputs, weight))
+        inputs, weight = self._halves()
+        forward, backward_input, backward_weight = (stage_sums(part, cut) for part in (self.forward, inputs, weight))
         forward[-1] += self.loss_forward
         backward_input[-1] += self.loss_backward
         f, i, w = ([each / segments for each in part] for part in (forward, backward_input, backward_weight))
         return Costs(forward=f, backward_input=i, backward_weight=w)
+
+    def _halves(self) -> tuple[list[Seconds], list[Seconds]]:
+        """Of each layer's whole backward, what I takes and what W takes."""
+        weight = [seconds * share for seconds, share in zip(self.backward, self._weight_shares(), strict=True)]
+        return [seconds - part for seconds, part in zip(self.backward, weight, strict=True)], weight
 
     def _weight_shares(self) -> list[float]:
         """W ÷ B of each layer."""
@@ -94,8 +98,7 @@ class LayerProfile:
         """
         if not self.held:
             raise ValueError("this profile has no bytes: take it with hr.profile")
-        weight = [seconds * share for seconds, share in zip(self.backward, self._weight_shares(), strict=True)]
-        inputs = [seconds - part for seconds, part in zip(self.backward, weight, strict=True)]
+        inputs, weight = self._halves()
         last = len(self.names) - 1
         return LayerCosts(
             names=self.names,
@@ -114,8 +117,3 @@ class LayerProfile:
 
 def _with_last(values: Sequence[float], more: float) -> tuple[float, ...]:
     return (*values[:-1], values[-1] + more)
-
-
-def _sums(values: Sequence[Seconds], cut: Sequence[int]) -> list[Seconds]:
-    rest = iter(values)
-    return [sum(next(rest) for _ in range(count)) for count in cut]

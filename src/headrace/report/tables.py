@@ -42,3 +42,8 @@ def in_words(per_rank: Sequence[int]) -> str:
     if len(per_rank) <= 8:
         return ", ".join(map(str, per_rank))
     return f"{', '.join(map(str, per_rank[:3]))}, …, {per_rank[-1]}"
+
+
+def first_to_last(names: Sequence[str]) -> str:
+    """The layers of a stage, one or more of them, short: "head", or "block0 … block3"."""
+    return names[0] if len(names) == 1 else f"{names[0]} … {names[-1]}"

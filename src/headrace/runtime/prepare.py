@@ -34,11 +34,6 @@ class Prepared:
     model: CutModel
     devices: list[torch.device]
 
-    @property
-    def rank_of(self) -> tuple[int, ...]:
-        """Which rank holds each stage."""
-        return self.schedule.placement.rank_of
-
 
 def prepare(
     model: nn.Sequential,

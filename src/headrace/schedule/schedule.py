@@ -5,6 +5,7 @@ are derived from it (see `messages`), never written in it.
 """
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from headrace.schedule.actions import FORWARD, UPDATE, Action
 from headrace.schedule.dependencies import Dependencies
@@ -53,7 +54,7 @@ class Schedule:
         """How many actions there are on all ranks together."""
         return sum(map(len, self.rows))
 
-    @property
+    @cached_property
     def asynchronous(self) -> bool:
         """Whether stages update their weights within the step, so that it is not the mathematics of one device."""
         return any(action.kind == UPDATE for row in self.rows for action in row)

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from headrace.costs import Costs
 from headrace.data import Batches, load
+from headrace.layer_costs import stage_sums
 from headrace.models.gpt import gpt, next_byte_loss
 from headrace.partition import partition
 from headrace.planner import read_plan
@@ -210,12 +211,8 @@ def _held_out_loss(pipe: Pipeline, batches: list[tuple[Tensor, Tensor]]) -> floa
 def _prepared(
     notes: tuple[str, ...], profile: LayerProfile, schedule: Schedule, cut: tuple[int, ...], costs: Costs
 ) -> Prepared:
-    return Prepared(notes, profile, schedule, cut, costs, simulate(schedule, costs), _per_stage(profile, cut))
-
-
-def _per_stage(profile: LayerProfile, cut: tuple[int, ...]) -> tuple[int, ...]:
-    rest = iter(profile.parameters)
-    return tuple(sum(next(rest) for _ in range(count)) for count in cut)
+    parameters = tuple(stage_sums(profile.parameters, cut))
+    return Prepared(notes, profile, schedule, cut, costs, simulate(schedule, costs), parameters)
 
 
 def _device(name: str) -> str:

@@ -9,7 +9,7 @@ Where the backward is split, I takes B's place and leaves W what `runtime.split`
 A stage knows nothing of ranks, schedules and transports.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Final
@@ -28,6 +28,9 @@ from headrace.runtime.stage.randomness import Draws, stream
 
 Tail = Callable[[Value], Tensor]
 """What follows the last layer of the last stage: the loss of one micro-batch."""
+
+Backward = Callable[[Sequence[GradientEdge | None], Gradients], None]
+"""From the edges of outputs and their gradients: a whole backward, or its first half."""
 
 
 @dataclass(frozen=True)
@@ -133,23 +136,15 @@ class Stage:
 
     def backward(self, k: int, gradients: Gradients) -> Gradients:
         """B: from gradients of the outputs to gradients of the inputs; parameters accumulate into `.grad`."""
-        graph = self._graphs.pop(k)
-        with self._draws.backward(self._modules, self._mode):
-            backward(graph.roots, self._with_carried(k, graph, gradients))
-        self._carried_gradients[k - 1] = graph.carrier.gradients()
-        return graph.source.gradients()
+        return self._back(k, gradients, backward)
 
     def backward_input(self, k: int, gradients: Gradients) -> Gradients:
         """I: what `backward` gives, leaving to W what can wait; all of `backward` if the forward was not split."""
         halves = self._graphs[k].halves
         if halves is None:
             return self.backward(k, gradients)
-        graph = self._graphs.pop(k)
         self._halves[k] = halves
-        with self._draws.backward(self._modules, self._mode):
-            halves.input_gradients(graph.roots, self._with_carried(k, graph, gradients))
-        self._carried_gradients[k - 1] = graph.carrier.gradients()
-        return graph.source.gradients()
+        return self._back(k, gradients, halves.input_gradients)
 
     def backward_weight(self, k: int) -> None:
         """W: parameters accumulate into `.grad`; nothing is left to do if the forward was not split."""
@@ -165,6 +160,14 @@ class Stage:
         self._halves.clear()
         self._carried.clear()
         self._carried_gradients.clear()
+
+    def _back(self, k: int, gradients: Gradients, run: Backward) -> Gradients:
+        """Through the graph of micro-batch k with `run`, which is B or I."""
+        graph = self._graphs.pop(k)
+        with self._draws.backward(self._modules, self._mode):
+            run(graph.roots, self._with_carried(k, graph, gradients))
+        self._carried_gradients[k - 1] = graph.carrier.gradients()
+        return graph.source.gradients()
 
     def _with_carried(self, k: int, graph: _Graph, gradients: Gradients) -> Gradients:
         """`gradients` of the outputs, and behind them those of what was carried to the next segment."""
