@@ -15,7 +15,8 @@ take none; they run with its state swapped into the shared one, under a lock:
 
 So the shared generator rests while ranks draw, and torch.utils.checkpoint may save it and put it back meanwhile.
 
-Catching costs microseconds per operation, so only layers that were seen to draw in their first forward are caught.
+Catching costs some ten microseconds per operation, so only layers that were seen to draw in their first forward are
+caught.
 What draws in a backward (torch.utils.checkpoint around a dropout) would read the shared generator and is refused.
 The user's generators are left as they were.
 """
@@ -164,10 +165,12 @@ class _Caught(TorchDispatchMode):
         self._shared = shared
         self._seed = seed
         self._own: dict[str, torch.Generator] = {}
+        self._seeded: dict[str, Tensor] = {}
 
     @property
     def drew(self) -> bool:
-        return bool(self._own)
+        """Whether a generator has moved: operations that may draw, such as attention, often are told not to."""
+        return any(not torch.equal(own.get_state(), self._seeded[kind]) for kind, own in self._own.items())
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -175,6 +178,7 @@ class _Caught(TorchDispatchMode):
             return func(*args, **kwargs)
         if not self._own:
             self._own = {g.device.type: torch.Generator(g.device).manual_seed(self._seed) for g in self._shared}
+            self._seeded = {kind: own.get_state() for kind, own in self._own.items()}
         overload = _taking_generator(func)
         own = self._own.get(_device_type(args, kwargs))
         if overload is not None and own is not None:
