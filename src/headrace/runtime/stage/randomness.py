@@ -165,20 +165,17 @@ class _Caught(TorchDispatchMode):
         self._shared = shared
         self._seed = seed
         self._own: dict[str, torch.Generator] = {}
-        self._seeded: dict[str, Tensor] = {}
 
     @property
     def drew(self) -> bool:
-        """Whether a generator has moved: operations that may draw, such as attention, often are told not to."""
-        return any(not torch.equal(own.get_state(), self._seeded[kind]) for kind, own in self._own.items())
+        return bool(self._own)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        if torch.Tag.nondeterministic_seeded not in func.tags or _has_generator(func, args, kwargs):
+        if not _may_draw(func, args, kwargs):
             return func(*args, **kwargs)
         if not self._own:
             self._own = {g.device.type: torch.Generator(g.device).manual_seed(self._seed) for g in self._shared}
-            self._seeded = {kind: own.get_state() for kind, own in self._own.items()}
         overload = _taking_generator(func)
         own = self._own.get(_device_type(args, kwargs))
         if overload is not None and own is not None:
@@ -200,10 +197,13 @@ class _Caught(TorchDispatchMode):
         return result
 
 
-def _has_generator(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
-    """Whether the user gave the operation a generator: those are the user's business."""
+def _may_draw(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+    """Whether an operation may draw from a shared generator: not from the user's own, nor to drop nothing."""
+    if torch.Tag.nondeterministic_seeded not in func.tags:
+        return False
     named = {a.name: value for a, value in zip(func._schema.arguments, args, strict=False)} | dict(kwargs)
-    return named.get("generator") is not None
+    attends = any(argument.name == "dropout_p" for argument in func._schema.arguments)
+    return named.get("generator") is None and not (attends and named.get("dropout_p", 0) == 0)
 
 
 @cache
@@ -232,7 +232,7 @@ class _Refused(TorchDispatchMode):
         super().__init__()  # type: ignore[no-untyped-call]
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if torch.Tag.nondeterministic_seeded in func.tags and not _has_generator(func, args, kwargs or {}):
+        if _may_draw(func, args, kwargs or {}):
             raise RuntimeError(
                 f"{func} draws random numbers in a backward, and ranks that are threads share one generator, so it "
                 "could not repeat what its forward drew: use the pipeline's recompute= instead of "
