@@ -13,7 +13,7 @@ from rich.console import Console
 from headrace.costs import Costs
 from headrace.report.explain import differences_table, explain, in_a_sentence
 from headrace.schedule import build, parse
-from headrace.simulate import simulate
+from headrace.simulate import simulate, simulate_as_run
 from headrace.simulate.measured import MeasuredCosts, as_it_ran, latency_of, seconds_of
 from headrace.timeline import Timeline
 
@@ -62,8 +62,8 @@ def test_measured_costs_explain_a_step_that_has_nothing_else(name: str, data: st
     schedule = build(name, ranks=2, micro_batches=4, **options)
     numbers = st.lists(st.integers(1, 5), min_size=schedule.stages, max_size=schedule.stages)
     planned, real = (Costs(*(data.draw(numbers) for _ in range(3))) for _ in range(2))
-    found = explain(schedule, planned, simulate(schedule, real))
-    assert found.compute == simulate(schedule, real).makespan - simulate(schedule, planned).makespan
+    found = explain(schedule, planned, simulate_as_run(schedule, real))
+    assert found.compute == simulate_as_run(schedule, real).makespan - simulate_as_run(schedule, planned).makespan
     assert (found.messages, found.waiting) == (0, 0)
     gains = [each.makespan for each in found.differences]
     assert gains == sorted(gains, reverse=True)

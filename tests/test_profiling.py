@@ -428,9 +428,8 @@ def test_the_two_halves_of_a_backward_are_measured_apart():
     assert len(result.backward_input) == len(result.backward_weight) == 3
     assert result.backward_weight[1] > 10 * result.backward_weight[2]
     costs = result.stage_costs((1, 1, 1))
-    for stage in range(3):
-        both = costs.backward_input[stage] + costs.backward_weight[stage]
-        assert both == pytest.approx(result.backward[stage])
+    assert costs.per_stage(3)["B"] == list(result.backward)  # halves may take longer together
+    assert (costs.backward_input, costs.backward_weight) == (result.backward_input, result.backward_weight)
 
 
 def test_bytes_of_layers_are_counted():

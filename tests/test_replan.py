@@ -19,13 +19,13 @@ from typer.testing import CliRunner
 from headrace.cli.main import app
 from headrace.layer_costs import LayerCosts
 from headrace.planner import NoPlanFits, read_plan
-from headrace.planner.corrected import corrected
 from headrace.planner.replan import Replanned, replan
 from headrace.planner.run_profile import Link, RunProfile, read_run
 from headrace.runtime.model.warn import BatchStatisticsWarning
 from headrace.runtime.pipeline import Pipeline
 from headrace.schedule import Schedule, build, parse
 from headrace.simulate import simulate
+from headrace.simulate.corrected import corrected
 from headrace.timeline import Timeline
 from headrace.train.config import TrainConfig
 from headrace.train.job import StepRecord, train

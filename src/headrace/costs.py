@@ -63,7 +63,7 @@ class Costs:
     Attributes:
         forward: F.
         backward_input: I, the input-gradient part of the backward.
-        backward_weight: W, the weight-gradient part. A whole backward B costs I + W.
+        backward_weight: W, the weight-gradient part.
         recompute: R; the same as `forward` if None.
         transfer: seconds for one hop between ranks, while both compute; a sequence has one number for each of
             the S − 1 hops between neighbouring stages. Hops within a rank are free.
@@ -75,6 +75,7 @@ class Costs:
         one_at_a_time: whether a link carries one message at a time, so that the next one waits; otherwise messages
             overlap freely.
         memory: what stages hold.
+        backward: B, the whole backward; I + W if None. (Splitting costs a little, so a whole one may be shorter.)
 
     Numbers are used as they are: ints and Fractions stay exact through a simulation.
 
@@ -94,11 +95,12 @@ class Costs:
     bandwidth: Number | None = None
     one_at_a_time: bool = False
     memory: Memory = field(default_factory=Memory)
+    backward: PerStage | None = None
 
     def __post_init__(self) -> None:
         for name in ("forward", "backward_input", "backward_weight", "transfer", "update", "reduce"):
             _keep(self, name, getattr(self, name), "seconds")
-        for name in ("recompute", "pair"):
+        for name in ("backward", "recompute", "pair"):
             if getattr(self, name) is not None:
                 _keep(self, name, getattr(self, name), "seconds")
         _keep(self, "message", self.message, "bytes")
@@ -119,10 +121,13 @@ class Costs:
         forward = spread("forward", self.forward, stages, "stages")
         inputs = spread("backward_input", self.backward_input, stages, "stages")
         weights = spread("backward_weight", self.backward_weight, stages, "stages")
+        whole = [i + w for i, w in zip(inputs, weights, strict=True)]
+        if self.backward is not None:
+            whole = spread("backward", self.backward, stages, "stages")
         again = forward if self.recompute is None else spread("recompute", self.recompute, stages, "stages")
         return {
             FORWARD: forward,
-            BACKWARD: [i + w for i, w in zip(inputs, weights, strict=True)],
+            BACKWARD: whole,
             BACKWARD_INPUT: inputs,
             BACKWARD_WEIGHT: weights,
             RECOMPUTE: again,

@@ -32,6 +32,7 @@ class LayerCosts:
         for_weight: those of them that are still needed after I, until W.
         output: bytes of what the layer hands on to the next one.
         transient: bytes that the layer needs only while it runs.
+        backward: seconds of a whole backward; I + W where it is left empty.
 
     Raises:
         ValueError: there is no layer, attributes have different lengths, or a number is negative.
@@ -48,8 +49,12 @@ class LayerCosts:
     for_weight: tuple[Bytes, ...]
     output: tuple[Bytes, ...]
     transient: tuple[Bytes, ...]
+    backward: tuple[Seconds, ...] = ()
 
     def __post_init__(self) -> None:
+        if not self.backward:
+            halves = zip(self.backward_input, self.backward_weight, strict=False)
+            object.__setattr__(self, "backward", tuple(i + w for i, w in halves))
         if not self.names:
             raise ValueError("there is no layer")
         if self.rows < 1:
@@ -75,9 +80,9 @@ class LayerCosts:
 
     @property
     def seconds(self) -> tuple[Seconds, ...]:
-        """F + I + W of each layer."""
-        each = zip(self.forward, self.backward_input, self.backward_weight, strict=True)
-        return tuple(f + i + w for f, i, w in each)
+        """F + B of each layer, its backward whole or in halves, whichever is shorter."""
+        each = zip(self.forward, self.backward, self.backward_input, self.backward_weight, strict=True)
+        return tuple(f + min(b, i + w) for f, b, i, w in each)
 
     def stage_costs(self, cut: Sequence[int]) -> Costs:
         """The costs of the stages of a cut; latency, bandwidth, update and reduction are left at nothing.
@@ -97,6 +102,7 @@ class LayerCosts:
             forward=stage_sums(self.forward, cut),
             backward_input=stage_sums(self.backward_input, cut),
             backward_weight=stage_sums(self.backward_weight, cut),
+            backward=stage_sums(self.backward, cut),
             message=boundary,
             memory=Memory(
                 activations=stage_sums(self.activations, cut),
@@ -148,7 +154,10 @@ def at_rows(measured: Sequence[LayerCosts], rows: int) -> LayerCosts:
     return _between(low, high, (rows - low.rows) / (high.rows - low.rows), rows)
 
 
-_SIZED = ("forward", "backward_input", "backward_weight", "activations", "for_weight", "output", "transient")
+_SIZED = (
+    *("forward", "backward", "backward_input", "backward_weight"),
+    *("activations", "for_weight", "output", "transient"),
+)
 """What grows with the rows."""
 
 

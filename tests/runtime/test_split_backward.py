@@ -13,8 +13,8 @@ from torch import Tensor, nn
 import headrace as hr
 from headrace.runtime.failure import PipelineFailure
 from headrace.runtime.model.warn import BatchStatisticsWarning
-from headrace.runtime.split.which import split_in
 from headrace.schedule import Action
+from headrace.schedule.joined import split_in
 from runtime.cases import CASES, make
 from runtime.pipes import four_linears, pipe_of
 from runtime.splits import ONE_RANK, Seen, assert_parity, row, seen, split

@@ -133,14 +133,13 @@ def _print(made: "Plan", memory: Any) -> None:
     say(f"{made.ranks} ranks ({device}){beside}, batch {made.batch}: {made.schedule.name}, m = {made.micro_batches}\n")
     rows = []
     for stage, names in enumerate(made.stages):
-        backward = predicted.backward_input[stage] + predicted.backward_weight[stage]
         rows.append(
             (
                 f"{stage}: {first_to_last(names)}",
                 made.schedule.placement.rank_of[stage],
                 len(names),
                 seconds(predicted.forward[stage]),
-                seconds(backward),
+                seconds(predicted.backward[stage]),
                 "yes" if stage in made.recomputes else "no",
             )
         )

@@ -73,6 +73,7 @@ def stage_costs(problem: Problem, cut: Cut) -> Costs:
         forward=[f * factor for f, factor in zip(seconds["F"], factors, strict=True)],
         backward_input=[(i + r) * factor for i, r, factor in zip(seconds["I"], again, factors, strict=True)],
         backward_weight=[w * factor for w, factor in zip(seconds["W"], factors, strict=True)],
+        backward=[(b + r) * factor for b, r, factor in zip(seconds["B"], again, factors, strict=True)],
         transfer=problem.latency,
         bandwidth=problem.bandwidth,
         memory=_memory(problem, cut, plain),

@@ -15,6 +15,7 @@ from headrace.partition.staged import peaks, recomputing
 from headrace.planner.candidates import Candidate
 from headrace.planner.request import Request
 from headrace.schedule.catalogue.recompute import add_recompute
+from headrace.schedule.joined import joined
 from headrace.schedule.placement import Placement
 from headrace.schedule.schedule import Schedule
 from headrace.simulate.memory import peak_memory_of
@@ -56,7 +57,8 @@ class Appraised:
     def bubble_without_messages(self) -> Seconds:
         """What the busiest rank would idle if messages took no time."""
         free = not self.costs.transfer and self.costs.bandwidth is None
-        timeline = self.timeline if free else simulate(self.schedule, replace(self.costs, transfer=0, bandwidth=None))
+        instant = replace(self.costs, transfer=0, bandwidth=None)
+        timeline = self.timeline if free else simulate(joined(self.schedule), instant)
         return timeline.makespan - max(timeline.busy)
 
     def fits(self, request: Request) -> bool:
@@ -78,7 +80,7 @@ def at_first_sight(candidate: Candidate, request: Request) -> Seconds:
     schedule = replace(candidate, micro_batches=few).build()
     layers = at_rows(request.sizes, candidate.rows).of_segment(schedule.segments)
     cut = partition(layers.seconds, schedule.stages)
-    timeline = simulate(schedule, _costs(candidate, request, schedule, layers, cut))
+    timeline = simulate(joined(schedule), _costs(candidate, request, schedule, layers, cut))
     return timeline.makespan + (candidate.micro_batches - few) * max(timeline.busy) / few
 
 
@@ -166,8 +168,9 @@ def _appraised(
     costs = _costs(candidate, request, schedule, layers, cut)
     if recomputes:
         schedule = add_recompute(schedule, set(recomputes))
-    peak = peak_memory_of(schedule, costs.memory)
-    return Appraised(candidate, schedule, cut, recomputes, costs, simulate(schedule, costs), peak)
+    runs = joined(schedule)
+    peak = peak_memory_of(runs, costs.memory)
+    return Appraised(candidate, schedule, cut, recomputes, costs, simulate(runs, costs), peak)
 
 
 def _costs(
@@ -184,6 +187,7 @@ def _costs(
         forward=_times(base.forward, by),
         backward_input=_times(base.backward_input, by),
         backward_weight=_times(base.backward_weight, by),
+        backward=_times(base.per_stage(schedule.stages)["B"], by),
         transfer=request.latency,
         bandwidth=request.bandwidth,
         update=[request.update * size for size in weights],

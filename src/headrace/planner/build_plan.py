@@ -2,11 +2,11 @@
 
 from importlib.metadata import PackageNotFoundError, version
 
-from headrace.costs import spread
 from headrace.planner.choose import Choice, choose
 from headrace.planner.plan import Alternative, Plan, Predicted
 from headrace.planner.reasons import why_not
 from headrace.planner.request import Request
+from headrace.schedule.actions import Kind
 
 _ALTERNATIVES = 8
 
@@ -30,10 +30,9 @@ def as_plan(request: Request, choice: Choice, fingerprint: str, devices: tuple[s
     """`choice` as data."""
     best = choice.best
     stages = best.schedule.stages
-    seconds = {
-        name: tuple(spread(name, getattr(best.costs, name), stages, "stages"))
-        for name in ("forward", "backward_input", "backward_weight")
-    }
+    of_kind = best.costs.per_stage(stages)
+    kinds: dict[str, Kind] = {"forward": "F", "backward": "B", "backward_input": "I", "backward_weight": "W"}
+    seconds = {name: tuple(of_kind[kind]) for name, kind in kinds.items()}
     slower = [
         Alternative(
             str(other.candidate),

@@ -40,7 +40,7 @@ class Predicted:
         lower_bound: no step of this batch on these ranks is shorter.
         bubble_fraction: idle time of the ranks.
         peak_bytes: of each rank.
-        forward, backward_input, backward_weight: seconds of each stage for one micro-batch.
+        forward, backward, backward_input, backward_weight: seconds of each stage for one micro-batch.
     """
 
     step_seconds: Seconds
@@ -48,6 +48,7 @@ class Predicted:
     bubble_fraction: float
     peak_bytes: tuple[Bytes, ...]
     forward: tuple[Seconds, ...]
+    backward: tuple[Seconds, ...]
     backward_input: tuple[Seconds, ...]
     backward_weight: tuple[Seconds, ...]
 

@@ -19,13 +19,14 @@ from headrace.planner.appraise import Appraised, at_close
 from headrace.planner.build_plan import as_plan
 from headrace.planner.candidates import Candidate
 from headrace.planner.choose import Choice, NoPlanFits, choose
-from headrace.planner.corrected import corrected
 from headrace.planner.plan import Plan
 from headrace.planner.request import Request
 from headrace.planner.run_profile import Link, RunProfile
 from headrace.schedule.actions import RECOMPUTE
+from headrace.schedule.joined import joined
 from headrace.schedule.schedule import Schedule
 from headrace.simulate import simulate
+from headrace.simulate.corrected import corrected
 from headrace.simulate.measured import as_it_ran, latency_of
 from headrace.simulate.memory import peak_memory_of
 from headrace.timeline import Timeline
@@ -154,6 +155,7 @@ def _own(run: RunProfile, layers: LayerCosts, link: Link) -> Appraised:
     """The run's schedule and cut."""
     costs = replace(layers.of_segment(run.schedule.segments).stage_costs(run.cut), transfer=link.latency)
     costs = replace(costs, bandwidth=link.bandwidth)
+    runs = joined(run.schedule)
     kinds = {(action.stage, action.kind) for row in run.schedule.rows for action in row}
     return Appraised(
         candidate=_candidate(run),
@@ -161,8 +163,8 @@ def _own(run: RunProfile, layers: LayerCosts, link: Link) -> Appraised:
         cut=run.cut,
         recomputes=tuple(stage for stage in range(run.schedule.stages) if (stage, RECOMPUTE) in kinds),
         costs=costs,
-        timeline=simulate(run.schedule, costs),
-        peak=peak_memory_of(run.schedule, costs.memory),
+        timeline=simulate(runs, costs),
+        peak=peak_memory_of(runs, costs.memory),
     )
 
 

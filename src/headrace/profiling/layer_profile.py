@@ -50,8 +50,7 @@ class LayerProfile:
     def stage_costs(self, cut: Sequence[int], segments: int = 1) -> Costs:
         """What the stages of a cut take, the loss counted in the last one.
 
-        The two parts of a backward take as long as a whole one together, in the proportion in which its halves were
-        measured: splitting costs a little, but schedules that do not split do not pay for it. Without that
+        The halves of a backward were measured apart from the whole one, as splitting costs a little. Without that
         measurement a layer with parameters gets half for each, as matrix products do the same arithmetic twice.
 
         Args:
@@ -68,23 +67,20 @@ class LayerProfile:
                 "take it from partition(profile.costs, stages)"
             )
         inputs, weight = self._halves()
-        forward, backward_input, backward_weight = (stage_sums(part, cut) for part in (self.forward, inputs, weight))
+        parts = (self.forward, self.backward, inputs, weight)
+        forward, backward, backward_input, backward_weight = (stage_sums(part, cut) for part in parts)
         forward[-1] += self.loss_forward
+        backward[-1] += self.loss_backward
         backward_input[-1] += self.loss_backward
-        f, i, w = ([each / segments for each in part] for part in (forward, backward_input, backward_weight))
-        return Costs(forward=f, backward_input=i, backward_weight=w)
+        f, b, i, w = ([x / segments for x in each] for each in (forward, backward, backward_input, backward_weight))
+        return Costs(forward=f, backward_input=i, backward_weight=w, backward=b)
 
-    def _halves(self) -> tuple[list[Seconds], list[Seconds]]:
-        """Of each layer's whole backward, what I takes and what W takes."""
-        weight = [seconds * share for seconds, share in zip(self.backward, self._weight_shares(), strict=True)]
+    def _halves(self) -> tuple[Sequence[Seconds], Sequence[Seconds]]:
+        """What I takes and what W takes."""
+        if self.backward_weight:
+            return self.backward_input, self.backward_weight
+        weight = [seconds / 2 if own else 0.0 for seconds, own in zip(self.backward, self.parameters, strict=True)]
         return [seconds - part for seconds, part in zip(self.backward, weight, strict=True)], weight
-
-    def _weight_shares(self) -> list[float]:
-        """W ÷ B of each layer."""
-        if not self.backward_weight:
-            return [0.5 if own else 0.0 for own in self.parameters]
-        halves = zip(self.backward_input, self.backward_weight, strict=True)
-        return [w / (i + w) if i + w else 0.0 for i, w in halves]
 
     def layer_costs(self, rows: int, optimizer_bytes: float = 2) -> LayerCosts:
         """What a planner asks: for a micro-batch of the `rows` rows that were measured.
@@ -106,6 +102,7 @@ class LayerProfile:
             forward=_with_last(self.forward, self.loss_forward),
             backward_input=_with_last(inputs, self.loss_backward),
             backward_weight=tuple(weight),
+            backward=_with_last(self.backward, self.loss_backward),
             parameters=self.parameter_bytes,
             trained=tuple((1 + optimizer_bytes) * size for size in self.trained_bytes),
             activations=_with_last([h.activations for h in self.held], self.loss_activations),

@@ -17,7 +17,7 @@ from headrace.costs import Costs, Seconds
 from headrace.report.tables import table
 from headrace.schedule.actions import KIND_NAMES, Kind
 from headrace.schedule.schedule import Schedule
-from headrace.simulate import simulate
+from headrace.simulate import simulate, simulate_as_run
 from headrace.simulate.measured import MeasuredCosts, as_it_ran, latency_of, seconds_of
 from headrace.timeline import Timeline
 from headrace.units import seconds
@@ -116,7 +116,7 @@ def explain(schedule: Schedule, costs: Costs, measured: Timeline) -> Explanation
     if not schedule.asynchronous:
         costs = replace(costs, update=0, reduce=0)
     expected = costs.per_stage(schedule.stages)
-    predicted = simulate(schedule, costs)
+    predicted = simulate_as_run(schedule, costs)
     ran, measured = as_it_ran(schedule, measured)
     found = seconds_of(measured)
     latency = latency_of(ran, measured)

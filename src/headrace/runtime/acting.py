@@ -8,7 +8,6 @@ import torch
 from torch.optim import Optimizer
 
 from headrace.runtime.batch.feed import same_batch, same_rows
-from headrace.runtime.split.which import split_in
 from headrace.runtime.stage.boundary import Parcel, Value
 from headrace.runtime.stage.stage import Stage
 from headrace.runtime.stage.versions import Versions
@@ -23,6 +22,7 @@ from headrace.schedule.actions import (
     UPDATE,
     Action,
 )
+from headrace.schedule.joined import split_in
 from headrace.schedule.messages import Message
 from headrace.schedule.schedule import Schedule
 from headrace.schedule.versions import version_read

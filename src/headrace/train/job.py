@@ -23,7 +23,7 @@ from headrace.profiling import LayerProfile, profile_as_rank
 from headrace.runtime.pipeline import Pipeline
 from headrace.runtime.process.processes import from_first
 from headrace.schedule.schedule import Schedule
-from headrace.simulate import simulate
+from headrace.simulate import simulate_as_run
 from headrace.timeline import Timeline
 from headrace.train.clock import StepClock
 from headrace.train.config import TrainConfig
@@ -212,7 +212,7 @@ def _prepared(
     notes: tuple[str, ...], profile: LayerProfile, schedule: Schedule, cut: tuple[int, ...], costs: Costs
 ) -> Prepared:
     parameters = tuple(stage_sums(profile.parameters, cut))
-    return Prepared(notes, profile, schedule, cut, costs, simulate(schedule, costs), parameters)
+    return Prepared(notes, profile, schedule, cut, costs, simulate_as_run(schedule, costs), parameters)
 
 
 def _device(name: str) -> str:

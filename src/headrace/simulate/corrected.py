@@ -23,7 +23,8 @@ from headrace.timeline import Timeline
 def corrected(layers: LayerCosts, schedule: Schedule, cut: Sequence[int], measured: Timeline) -> LayerCosts:
     """`layers` with the seconds that they take in the pipeline that `measured` is a step of.
 
-    Where a backward ran whole, its ratio is that of both its halves. What was predicted to take no time stays so.
+    A backward that ran whole stands for its halves as well, and halves for the whole. What was predicted to take no
+    time stays so.
 
     Args:
         layers: as profiled, for a whole micro-batch.
@@ -47,6 +48,7 @@ def corrected(layers: LayerCosts, schedule: Schedule, cut: Sequence[int], measur
     return replace(
         layers,
         forward=scaled(layers.forward, FORWARD),
+        backward=scaled(layers.backward, BACKWARD, BACKWARD_INPUT),
         backward_input=scaled(layers.backward_input, BACKWARD_INPUT, BACKWARD),
         backward_weight=scaled(layers.backward_weight, BACKWARD_WEIGHT, BACKWARD),
     )
