@@ -3,6 +3,8 @@
 rank 0   0F3  sent to 1      ─┐
                               ├─ one Transfer
 rank 1   1F3  asked of 0, got ┘      moments of each rank's own clock, moved to that of rank 0
+
+On a GPU, spans are when it computed, but messages are when its host handed them over and took them.
 """
 
 from collections.abc import Iterable, Sequence
