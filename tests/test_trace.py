@@ -26,10 +26,10 @@ from headrace.planner.run_profile import TIMELINE, read_run, read_timelines
 from headrace.planner.run_timelines import RunTimelines
 from headrace.report.trace import as_trace
 from headrace.schedule import CATALOGUE, Schedule, build
-from headrace.schedule.actions import KIND_NAMES
-from headrace.schedule.messages import channels, produced_by, wanted_by
+from headrace.schedule.actions import KIND_NAMES, Action
+from headrace.schedule.messages import Message, channels, produced_by, wanted_by
 from headrace.simulate import transfers
-from headrace.timeline import ClockOffset, Timeline, Transfer
+from headrace.timeline import ClockOffset, Span, Timeline, Transfer
 
 TINY = ["--layers", "2", "--dim", "16", "--heads", "2", "--seq", "16", "--batch", "8", "--steps", "5"]
 
@@ -158,6 +158,8 @@ def test_a_real_step_knows_its_messages(name: str) -> None:
         timeline, schedule = pipe.timeline(), pipe.schedule
     check_measured(schedule, timeline)
     assert timeline.clocks == (ClockOffset(0.0, 0.0),) * 2
+    names = {kind.__name__: kind for kind in (Action, ClockOffset, Message, Span, Timeline, Transfer)}
+    assert eval(repr(timeline), names) == timeline
     costs = Costs()
     trace = traced(RunTimelines(name, with_messages(schedule, costs), timeline))
     assert {s.process for s in trace.slices} == {
@@ -224,7 +226,7 @@ def test_clocks_that_are_apart_are_aligned_within_the_stated_error(runs: dict[st
     assert first == (0.0, 0.0)
     assert abs(second.offset + 1000.0) <= second.error
     profile, timeline = read_run(runs["processes"])
-    assert 0 < second.error < timeline.makespan  # it says something
+    assert 0 < second.error < 100  # of a thousand: it says something
     check_measured(profile.schedule, timeline, slack=second.error)
     assert min(span.start for span in timeline.spans) == 0
 

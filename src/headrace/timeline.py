@@ -106,7 +106,9 @@ class Timeline:
         return hash(self._all)
 
     def __repr__(self) -> str:
-        return f"Timeline(ranks={self.ranks}, spans={self.spans!r}, {len(self.transfers)} transfers)"
+        known = {"transfers": self.transfers, "clocks": self.clocks}
+        more = "".join(f", {name}={value!r}" for name, value in known.items() if value)
+        return f"Timeline(ranks={self.ranks}, spans={self.spans!r}{more})"
 
     @property
     def _all(self) -> tuple[Any, ...]:
