@@ -21,6 +21,7 @@ from headrace.layer_costs import LayerCosts
 from headrace.planner import NoPlanFits, read_plan
 from headrace.planner.replan import Replanned, replan
 from headrace.planner.run_profile import Link, RunProfile, read_run
+from headrace.planner.run_timelines import RunTimelines
 from headrace.runtime.model.warn import BatchStatisticsWarning
 from headrace.runtime.pipeline import Pipeline
 from headrace.schedule import Schedule, build, parse
@@ -177,8 +178,8 @@ def test_what_may_change_is_one_of_two_things() -> None:
 
 def leave(run: RunProfile, folder: Path) -> Path:
     (folder / "profile.json").write_text(run.to_json(), encoding="utf-8")
-    steps = {"version": 1, "ranks": 2, "measured": step_of(run).as_data()}
-    (folder / "timeline.json").write_text(json.dumps(steps), encoding="utf-8")
+    steps = RunTimelines(run.schedule.name, step_of(run), step_of(run))
+    (folder / "timeline.json").write_text(steps.to_json(), encoding="utf-8")
     return folder
 
 

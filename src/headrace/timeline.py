@@ -10,6 +10,7 @@ from operator import itemgetter
 from typing import Any, NamedTuple
 
 from headrace.schedule.actions import ENDS_BACKWARD, FORWARD, Action
+from headrace.schedule.messages import Message
 
 
 class Span(NamedTuple):
@@ -21,6 +22,35 @@ class Span(NamedTuple):
     end: float
 
 
+class Transfer(NamedTuple):
+    """One message from a rank to another, in seconds since the step began.
+
+        sender     [ 0F3 ]├─ sent … left ─┤            what the sender spends on it, or the link, where it is predicted
+                              ╲
+        receiver        ├─ asked ……… got ─┤[ 1F3 ]     no time at all if it was there before it was asked for
+
+    `sent` is when it was handed to the transport, which queues what the link cannot take yet.
+    """
+
+    sender: int
+    receiver: int
+    message: Message
+    sent: float
+    left: float
+    asked: float
+    got: float
+
+
+class ClockOffset(NamedTuple):
+    """How the clock of a rank was read as that of rank 0, in seconds: `offset` was added to it.
+
+    The moments of two ranks compare no better than to the sum of their errors.
+    """
+
+    offset: float
+    error: float
+
+
 class Track(NamedTuple):
     """What one rank did, as columns: a span is the same place in all three."""
 
@@ -30,7 +60,7 @@ class Track(NamedTuple):
 
 
 class Timeline:
-    """The spans of one step.
+    """The spans of one step, and the messages between its ranks where they are known.
 
     It can be read as spans or as one track per rank; whichever was not given is made when it is first read, as a
     million spans cost more than all that is computed from them.
@@ -38,33 +68,51 @@ class Timeline:
     Args:
         ranks: how many ranks there are, those without a span included.
         spans: each rank's in the order in which it ran them.
+        transfers: the messages between ranks, in the order in which they were sent.
+        clocks: of a measured step, one per rank.
 
     Attributes:
-        ranks: as given.
+        ranks, transfers, clocks: as given.
         spans: as given; of a timeline made from tracks, rank by rank.
         tracks: one per rank.
     """
 
-    def __init__(self, ranks: int, spans: Iterable[Span] = ()) -> None:
+    def __init__(
+        self,
+        ranks: int,
+        spans: Iterable[Span] = (),
+        transfers: Iterable[Transfer] = (),
+        clocks: Iterable[ClockOffset] = (),
+    ) -> None:
         self.ranks = ranks
+        self.transfers = tuple(transfers)
+        self.clocks = tuple(clocks)
         self.__dict__["spans"] = tuple(spans)
 
     @classmethod
-    def from_tracks(cls, tracks: Iterable[Track]) -> "Timeline":
+    def from_tracks(cls, tracks: Iterable[Track], transfers: Iterable[Transfer] = ()) -> "Timeline":
         """The timeline of ranks that did `tracks`."""
         timeline = cls.__new__(cls)
         timeline.__dict__["tracks"] = tuple(tracks)
         timeline.ranks = len(timeline.tracks)
+        timeline.transfers = tuple(transfers)
+        timeline.clocks = ()
         return timeline
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Timeline) and (self.ranks, self.spans) == (other.ranks, other.spans)
+        return isinstance(other, Timeline) and self._all == other._all
 
     def __hash__(self) -> int:
-        return hash((self.ranks, self.spans))
+        return hash(self._all)
 
     def __repr__(self) -> str:
-        return f"Timeline(ranks={self.ranks}, spans={self.spans!r})"
+        known = {"transfers": self.transfers, "clocks": self.clocks}
+        more = "".join(f", {name}={value!r}" for name, value in known.items() if value)
+        return f"Timeline(ranks={self.ranks}, spans={self.spans!r}{more})"
+
+    @property
+    def _all(self) -> tuple[Any, ...]:
+        return self.ranks, self.spans, self.transfers, self.clocks
 
     @cached_property
     def spans(self) -> tuple[Span, ...]:

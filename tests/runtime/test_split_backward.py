@@ -184,6 +184,6 @@ def test_a_schedule_with_split_backwards_is_accepted_and_its_spans_are_its_actio
 
 def _spans(pipe: hr.Pipeline) -> dict[int, tuple[Action, ...]]:
     spans: dict[int, list[Action]] = {}
-    for span in pipe._spans:
+    for span in pipe.timeline().spans:
         spans.setdefault(span.rank, []).append(span.action)
     return {rank: tuple(actions) for rank, actions in spans.items()}

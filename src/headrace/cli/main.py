@@ -14,6 +14,7 @@ from headrace.cli.profile import profile
 from headrace.cli.reproduce import reproduce
 from headrace.cli.schedules import schedules
 from headrace.cli.simulate import simulate
+from headrace.cli.trace import trace
 from headrace.cli.train import train
 from headrace.cli.verify import verify
 
@@ -47,6 +48,7 @@ def options(
 app.command()(train)
 app.command()(plan)
 app.command()(profile)
+app.command()(trace)
 app.command()(verify)
 app.command()(simulate)
 app.add_typer(schedules, name="schedules")

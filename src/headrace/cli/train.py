@@ -52,6 +52,9 @@ def train(
     out: Annotated[
         Path | None, typer.Option(help="Folder for config, metrics, timeline, profile and explanation.")
     ] = None,
+    tensorboard: Annotated[
+        Path | None, typer.Option(help="Folder for TensorBoard: pip install headrace[tensorboard].")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object at the end.")] = False,
 ) -> None:
     """Train a byte-level GPT on real text through a pipeline, and say where the time went."""
@@ -61,6 +64,7 @@ def train(
     from headrace.runtime.process.processes import process_count, process_rank
     from headrace.train.job import train as run
     from headrace.train.run_files import RunFiles
+    from headrace.train.tensorboard import TensorBoard
 
     with user_arguments("train"):
         processes = process_count()
@@ -89,6 +93,7 @@ def train(
             replan=replan,  # type: ignore[arg-type]
         )
         first = process_rank() == 0
+        board = TensorBoard(tensorboard) if tensorboard is not None and first else None
         files = RunFiles(out, config) if out is not None and first else None
         screen = TrainScreen(config, stdout() if first and not as_json else None)
 
@@ -96,12 +101,17 @@ def train(
             screen.step(record)
             if files is not None:
                 files.add(record)
+            if board is not None:
+                board.add(record)
 
         try:
             with screen:
                 result = run(config, screen.ready, on_step, screen.replanned)
         except PipelineFailure as failure:
             fail("train", failure, Exit.WORKER_FAILED)
+        finally:
+            if board is not None:
+                board.close()
     explanation = explain(result.prepared.schedule, result.prepared.costs, result.measured)
     screen.result(result, explanation)
     if files is not None:

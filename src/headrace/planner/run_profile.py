@@ -11,7 +11,7 @@
       "layers": {"names": ["embedding", …], "rows": 4, "forward": […], …}
     }
 
-A measured step of the run is in `timeline.json`.
+A step of the run is in `timeline.json`: see `headrace.planner.run_timelines`.
 """
 
 import json
@@ -23,12 +23,12 @@ from typing import Any, Final, TypeVar
 from headrace.costs import Number, Seconds
 from headrace.layer_costs import LayerCosts
 from headrace.planner.build_plan import version_of
+from headrace.planner.run_timelines import TIMELINES_VERSION, RunTimelines, timelines_from
 from headrace.planner.strict import exactly
-from headrace.schedule.actions import Action
 from headrace.schedule.check import check
 from headrace.schedule.schedule import Schedule
 from headrace.schedule.text import parse
-from headrace.timeline import Span, Timeline
+from headrace.timeline import Timeline
 
 VERSION: Final = 1
 PROFILE: Final = "profile.json"
@@ -112,7 +112,16 @@ def read_run(folder: Path) -> tuple[RunProfile, Timeline]:
         ValueError: the folder holds no finished run, or one of another version; the message names file and key.
         InvalidSchedule: its schedule is refuted.
     """
-    return _read(folder, PROFILE, _profile), _read(folder, TIMELINE, _measured)
+    return _read(folder, PROFILE, _profile), read_timelines(folder).measured
+
+
+def read_timelines(folder: Path) -> RunTimelines:
+    """A step of a finished run, predicted and measured.
+
+    Raises:
+        ValueError: the folder holds no finished run, or one of another version; the message names file and key.
+    """
+    return _read(folder, TIMELINE, _timelines)
 
 
 def _read(folder: Path, name: str, made_of: Callable[[Any], T]) -> T:
@@ -133,7 +142,7 @@ def _read(folder: Path, name: str, made_of: Callable[[Any], T]) -> T:
 
 
 def _profile(data: Any) -> RunProfile:
-    _version(data)
+    _refuse_other_than(VERSION, data)
     keys = {"version", "model", "made_with", "batch", "ranks", "micro_batches", "schedule", "cut", "link", "layers"}
     exactly(data, keys, "the profile")
     exactly(data["model"], {"fingerprint"}, "model")
@@ -162,13 +171,12 @@ def _profile(data: Any) -> RunProfile:
     return profile
 
 
-def _measured(data: Any) -> Timeline:
-    _version(data)
-    spans = (Span(s["rank"], Action.parse(s["action"]), s["start"], s["end"]) for s in data["measured"])
-    return Timeline(data["ranks"], spans)
+def _timelines(data: Any) -> RunTimelines:
+    _refuse_other_than(TIMELINES_VERSION, data)
+    return timelines_from(data)
 
 
-def _version(data: Any) -> None:
+def _refuse_other_than(known: int, data: Any) -> None:
     version = data.get("version") if isinstance(data, dict) else None
-    if version != VERSION:
-        raise ValueError(f"version is {version!r}, but this headrace reads runs of version {VERSION}: train again")
+    if version != known:
+        raise ValueError(f"version is {version!r}, but this headrace reads runs of version {known}: train again")

@@ -18,10 +18,12 @@ from torch.optim import Optimizer
 
 from headrace.runtime.acting import Acting
 from headrace.runtime.failure import PipelineFailure, Stopped
+from headrace.runtime.log import LoggedEndpoint
 from headrace.runtime.process.clock import Clock
+from headrace.runtime.process.ranges import Perform, in_ranges
 from headrace.runtime.stage.lanes import LaneSum
 from headrace.runtime.stage.stage import Stage
-from headrace.runtime.work import Endpoint, Outcome, Work
+from headrace.runtime.work import Endpoint, Log, Outcome, Work
 from headrace.schedule.actions import Action
 from headrace.schedule.schedule import Schedule
 from headrace.timeline import Span
@@ -72,7 +74,10 @@ class Executor:
             Stopped: another rank failed.
         """
         cells = _cells(schedule, self._rank, joint=self._overlap is not None)
+        log = Log(self._rank)
+        endpoint = LoggedEndpoint(endpoint, log)
         acting = Acting(self._rank, self._stages, schedule, endpoint, work, self._optimizers)
+        perform = in_ranges(acting.perform)
         mark = self._clock.mark
         marks: list[Any] = []
         action: Action | None = None
@@ -87,10 +92,7 @@ class Executor:
                 action = cell[0]
                 received = [acting.receive(action) for action in cell]
                 marks.append(mark())
-                if len(cell) == 1:
-                    made = [acting.perform(action, received.pop())]
-                else:
-                    made = self._at_once(acting, cell, received)
+                made = [perform(action, received.pop())] if len(cell) == 1 else self._at_once(perform, cell, received)
                 marks.append(mark())
                 for action in cell:
                     acting.send(action, made.pop(0))
@@ -108,17 +110,19 @@ class Executor:
                 stage.forget()
             for lane_sum in sums:
                 lane_sum.abandon()
-        spans = [Span(self._rank, a, seconds[2 * i], seconds[2 * i + 1]) for i, cell in enumerate(cells) for a in cell]
-        return Outcome(spans, acting.results)
+        log.spans += (
+            Span(self._rank, a, seconds[2 * i], seconds[2 * i + 1]) for i, cell in enumerate(cells) for a in cell
+        )
+        return Outcome(log, acting.results)
 
-    def _at_once(self, acting: Acting, cell: tuple[Action, ...], received: list[Any]) -> list[Any]:
+    def _at_once(self, perform: Perform, cell: tuple[Action, ...], received: list[Any]) -> list[Any]:
         made: dict[Action, Any] = {}
 
         def forward() -> None:
-            made[cell[0]] = acting.perform(cell[0], received[0])
+            made[cell[0]] = perform(cell[0], received[0])
 
         def backward() -> None:
-            made[cell[1]] = acting.perform(cell[1], received[1])
+            made[cell[1]] = perform(cell[1], received[1])
 
         if self._overlap is not None:
             self._overlap(forward, backward)

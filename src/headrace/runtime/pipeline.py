@@ -12,6 +12,7 @@ from headrace.runtime.batch.loss import LossFn, loss_tail, metrics_tail
 from headrace.runtime.batch.microbatch import LossWeight, per_update
 from headrace.runtime.executor import Overlap
 from headrace.runtime.holding import Holding, MakeOptimizer
+from headrace.runtime.log import begin_of, joined
 from headrace.runtime.model.cut import named_parameters
 from headrace.runtime.model.devices import Devices
 from headrace.runtime.model.mode import evaluating
@@ -22,11 +23,11 @@ from headrace.runtime.stage.boundary import Value
 from headrace.runtime.stage.randomness import drawing_watched, stream
 from headrace.runtime.transport.choose import choose_transport
 from headrace.runtime.transport.distributed.transport import Links
-from headrace.runtime.work import Endpoint, Outcome, Work
+from headrace.runtime.work import Endpoint, Log, Outcome, Work
 from headrace.schedule.actions import RECOMPUTE
 from headrace.schedule.catalogue.recompute import Recompute
 from headrace.schedule.schedule import Schedule
-from headrace.timeline import Span, Timeline
+from headrace.timeline import Timeline
 
 _TRAINING, _EVALUATION = 0, 1
 
@@ -134,7 +135,7 @@ class Pipeline:
         self._loss_fn = loss_fn
         self._output_split = output_split
         self._recomputes = any(action.kind == RECOMPUTE for row in self.schedule.rows for action in row)
-        self._spans: list[Span] = []
+        self._logs: list[Log] = []
         self._told = False
 
     # -- training ----------------------------------------------------------------------------------------------------
@@ -175,7 +176,7 @@ class Pipeline:
                 self._transport.interrupted(error)
             raise
         self.steps += 1
-        self._spans = [span for _, outcome in sorted(outcomes.items()) for span in outcome.spans]
+        self._logs = [outcome.log for _, outcome in sorted(outcomes.items())]
         if first and self.schedule.segments > 1:  # a process may hold none of the layers that carry
             warn_of_nothing_carried(self.schedule.name, any(self._transport.gather(self._holding.carries)))
         return loss
@@ -288,12 +289,11 @@ class Pipeline:
     def timeline(self) -> Timeline:
         """What the last `step` did when, on all ranks; under torchrun every process must call it.
 
-        Seconds count from the first start on any rank. Clocks of different hosts are not aligned yet.
+        Seconds count from the first start on any rank, by the clock of rank 0: `clocks` of the timeline says how the
+        others were moved, and how far that may be wrong.
         """
-        spans = [span for part in self._transport.gather(self._spans) for span in part]
-        origin = min((span.start for span in spans), default=0.0)
-        moved = (span._replace(start=span.start - origin, end=span.end - origin) for span in spans)
-        return Timeline(self.schedule.ranks, tuple(moved))
+        offset = self._transport.clock_offset(begin_of(self._logs))
+        return joined(self.schedule.ranks, self._transport.gather((self._logs, offset)))
 
     def close(self) -> None:
         """End the threads and connections; also done when the pipeline is dropped, and at exit."""

@@ -43,9 +43,23 @@ class Work:
     seed: int = 0
 
 
+Passing = tuple[int, Message, float, float]
+"""The other rank, the message, and from when to when this rank was busy with it: handing it over, or waiting for it."""
+
+
+@dataclass
+class Log:
+    """What a rank did when in one step, in seconds of its process's `time.perf_counter`."""
+
+    rank: int
+    spans: list[Span] = field(default_factory=list)
+    sent: list[Passing] = field(default_factory=list)
+    received: list[Passing] = field(default_factory=list)
+
+
 @dataclass
 class Outcome:
-    """What a step left on a rank: the spans, and where it holds the last stage the results by micro-batch."""
+    """What a step left on a rank: its log, and where it holds the last stage the results by micro-batch."""
 
-    spans: list[Span] = field(default_factory=list)
+    log: Log
     results: dict[int, Value] = field(default_factory=dict)

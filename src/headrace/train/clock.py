@@ -48,6 +48,11 @@ class StepClock:
         """The median."""
         return median(timeline.bubble_fraction for timeline in self._timelines[self._first :])
 
+    @property
+    def latest(self) -> tuple[Seconds, Timeline]:
+        """Of the last step, what was added."""
+        return self._seconds[-1], self._timelines[-1]
+
     def typical(self) -> Timeline:
         """The step of median makespan."""
         by_makespan = sorted(self._timelines[self._first :], key=lambda timeline: timeline.makespan)

@@ -64,6 +64,8 @@ class StepRecord:
         learning_rate: of the update.
         gradient_norm: before clipping.
         seconds: of the whole step, update included.
+        tokens_per_second: of this step.
+        bubble_fraction: of the pipeline's part of it.
         held_out_loss: in nats per byte, where it was evaluated after this step.
     """
 
@@ -72,6 +74,8 @@ class StepRecord:
     learning_rate: float
     gradient_norm: float
     seconds: float
+    tokens_per_second: float
+    bubble_fraction: float
     held_out_loss: float | None = None
 
 
@@ -173,12 +177,23 @@ def train(
             norm = pipe.clip_grad_norm_(config.clip)
             optimizer.step()
             optimizer.zero_grad()
-            seconds = time.perf_counter() - start
-            clock.add(seconds, pipe.timeline())
+            clock.add(time.perf_counter() - start, pipe.timeline())
+            seconds, timeline = clock.latest
             due = step + 1 == config.steps or (step + 1) % config.evaluate_every == 0
             now = _held_out_loss(pipe, held_out) if due else None
             after = after if now is None else now
-            on_step(StepRecord(step + 1, float(loss), rate, float(norm), seconds, now))
+            on_step(
+                StepRecord(
+                    step=step + 1,
+                    loss=float(loss),
+                    learning_rate=rate,
+                    gradient_norm=float(norm),
+                    seconds=seconds,
+                    tokens_per_second=config.batch * config.sequence / seconds,
+                    bubble_fraction=timeline.bubble_fraction,
+                    held_out_loss=now,
+                )
+            )
     finally:
         pipe.close()
     return Result(

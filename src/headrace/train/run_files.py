@@ -1,7 +1,6 @@
 """What a run leaves behind: `config.json`, `metrics.jsonl` (a line per step), and at its end three files more.
 
-timeline.json   {"version": 1, "schedule": …, "ranks": …, "predicted": [span, …], "measured": [span, …]}
-a span          {"rank": 0, "action": "0F3", "start": seconds, "end": seconds}
+timeline.json   a step, predicted and measured: see `headrace.planner.run_timelines`
 profile.json    what `headrace plan --from` needs: see `headrace.planner.run_profile`
 explain.json    why the two timelines differ: see `headrace.report.explain`
 """
@@ -13,6 +12,9 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from headrace.planner.run_profile import PROFILE, TIMELINE
+from headrace.planner.run_timelines import RunTimelines
+from headrace.simulate import transfers
+from headrace.timeline import Timeline
 from headrace.train.config import TrainConfig
 from headrace.train.job import Result, StepRecord
 
@@ -49,14 +51,11 @@ class RunFiles:
             result: of the job.
             explanation: plain data.
         """
-        timelines = {
-            "version": _VERSION,
-            "schedule": result.prepared.schedule.name,
-            "ranks": result.measured.ranks,
-            "predicted": result.prepared.predicted.as_data(),
-            "measured": result.measured.as_data(),
-        }
-        _write(self._folder / TIMELINE, timelines)
+        prepared = result.prepared
+        messages = transfers(prepared.schedule, prepared.costs, prepared.predicted)
+        predicted = Timeline.from_tracks(prepared.predicted.tracks, messages)
+        timelines = RunTimelines(prepared.schedule.name, predicted, result.measured)
+        (self._folder / TIMELINE).write_text(timelines.to_json() + "\n", encoding="utf-8")
         (self._folder / PROFILE).write_text(result.run.to_json() + "\n", encoding="utf-8")
         _write(self._folder / "explain.json", explanation)
 

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any, Protocol, TypeVar
 
 from headrace.runtime.work import Endpoint
+from headrace.timeline import ClockOffset
 
 T = TypeVar("T")
 
@@ -50,3 +51,10 @@ class Transport(Protocol):
 
     def gather(self, value: T) -> list[T]:
         """The `value` of every process, in the order of their ranks. Every process must call it."""
+
+    def clock_offset(self, begin: float) -> ClockOffset:
+        """What moves this process's moments from `begin` until now to the clock of rank 0, in seconds.
+
+        Raises:
+            PipelineFailure: rank 0 is gone.
+        """

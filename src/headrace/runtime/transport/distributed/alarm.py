@@ -13,13 +13,26 @@ A killed rank 0 takes the switchboard along: then all see their own connection c
 import os
 import pickle
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
+from queue import SimpleQueue
 from typing import Any, Final
 
 from headrace.runtime.failure import PipelineFailure
-from headrace.runtime.transport.distributed.switchboard import ALL_HEARD, BYE, FAILURE, GATHER, HEARD, Switchboard, call
+from headrace.runtime.process.alignment import RoundTrip
+from headrace.runtime.transport.distributed.switchboard import (
+    ALL_HEARD,
+    BYE,
+    FAILURE,
+    GATHER,
+    HEARD,
+    SECONDS,
+    TIME,
+    Switchboard,
+    call,
+)
 
 _PATIENCE: Final = 2.0
 """Seconds to wait for others to hear a failure, or for a cause better than "the connection closed"."""
@@ -48,6 +61,7 @@ class Alarm:
         self._lock = threading.Lock()
         self._closed = False
         self._gathered: deque[bytes] = deque()
+        self._times: SimpleQueue[RoundTrip | None] = SimpleQueue()
         self._line_open = True
         self.on_news: Callable[[], None] = _nothing
         self._thread = threading.Thread(target=self._listen, name="headrace alarm", daemon=True)
@@ -101,6 +115,20 @@ class Alarm:
             raise self.lost(0)
         return None
 
+    def ask_the_time(self) -> RoundTrip:
+        """What time it is where the switchboard is, by `time.perf_counter` there.
+
+        Raises:
+            PipelineFailure: the switchboard is gone with rank 0.
+        """
+        with suppress(OSError):  # the listening thread tells
+            self._line.send(TIME, SECONDS.pack(time.perf_counter()))
+        trip = self._times.get()
+        if trip is None:
+            self._times.put(None)
+            raise self.lost(0)
+        return trip
+
     def close(self) -> None:
         """Say goodbye, and end the listening thread."""
         self._closed = True
@@ -146,6 +174,10 @@ class Alarm:
             elif kind == GATHER:
                 self._gathered.append(body)
                 self.on_news()
+            elif kind == TIME:
+                after = time.perf_counter()
+                before, theirs = (moment for (moment,) in SECONDS.iter_unpack(body))
+                self._times.put(RoundTrip(before, theirs, after))
             elif kind == ALL_HEARD:
                 self._all_heard.set()
             elif kind == BYE:
@@ -155,6 +187,7 @@ class Alarm:
         if rank_0_stays and not self._closed:
             self._hear(PipelineFailure(0, None, "its process is gone"))
         self._line_open = False
+        self._times.put(None)
         self.on_news()
 
 

@@ -1,4 +1,5 @@
-"""The thread of rank 0 that every process is connected to: it tells all what one has to say, or each what all say.
+"""The thread of rank 0 that every process is connected to: it tells all what one has to say, each what all
+say, and what time it is there.
 
 torch has key-value stores for such ends, but they look up the name of everybody who connects, which takes seconds where
 name servers are slow, and none of them notices that a client is gone.
@@ -10,6 +11,7 @@ import pickle
 import secrets
 import selectors
 import socket
+import struct
 import threading
 import time
 from contextlib import suppress
@@ -25,6 +27,8 @@ HEARD: Final = b"H"
 ALL_HEARD: Final = b"A"
 BYE: Final = b"B"
 GATHER: Final = b"G"
+TIME: Final = b"T"
+SECONDS: Final = struct.Struct("<d")
 _SECONDS: Final = 60.0
 
 
@@ -110,6 +114,8 @@ class Switchboard:
             elif kind == GATHER:
                 self._parts[rank] = body
                 self._tell_if_gathered()
+            elif kind == TIME:
+                line.send(TIME, body + SECONDS.pack(time.perf_counter()))
             elif kind == BYE:
                 if rank == 0:
                     self._to_all(BYE)

@@ -22,6 +22,7 @@ import torch.distributed as dist
 
 from headrace.runtime.failure import PipelineFailure
 from headrace.runtime.prepare import Prepared
+from headrace.runtime.process.alignment import Alignment
 from headrace.runtime.process.processes import initialise
 from headrace.runtime.transport.distributed.alarm import Alarm
 from headrace.runtime.transport.distributed.collective import Collective
@@ -33,6 +34,7 @@ from headrace.runtime.transport.distributed.wire import Packed, pack
 from headrace.runtime.work import Endpoint
 from headrace.schedule.messages import Message
 from headrace.schedule.placement import Placement
+from headrace.timeline import ClockOffset
 
 T = TypeVar("T")
 Links = Literal["auto", "shared_memory", "process_group"]
@@ -76,6 +78,7 @@ class DistributedTransport:
         try:
             prepared = self._all_manage(lambda: _checked(prepare, links, processes))
             self._connect(prepared, links)
+            self._alignment = self.guarded(lambda: Alignment(self._alarm.ask_the_time)) if self._rank else None
         except BaseException:
             self.close()
             raise
@@ -148,6 +151,17 @@ class DistributedTransport:
             PipelineFailure: a process has failed.
         """
         return self.guarded(lambda: self._collective.gather(value))
+
+    def clock_offset(self, begin: float) -> ClockOffset:
+        """What moves this process's moments from `begin` until now to the clock of rank 0.
+
+        Raises:
+            PipelineFailure: rank 0 is gone.
+        """
+        alignment = self._alignment
+        if alignment is None:
+            return ClockOffset(0.0, 0.0)
+        return self.guarded(lambda: alignment.since(begin))
 
     def close(self) -> None:
         """Close the connections; also done when the transport is dropped, and at exit.

@@ -20,6 +20,7 @@ from headrace.runtime.transport.local.mailbox import Mailbox
 from headrace.runtime.transport.local.threads import RankThread, start_threads
 from headrace.runtime.work import Endpoint
 from headrace.schedule.messages import Message
+from headrace.timeline import ClockOffset
 
 T = TypeVar("T")
 
@@ -101,6 +102,10 @@ class LocalTransport:
     def gather(self, value: T) -> list[T]:
         """What every process has: this one's value."""
         return [value]
+
+    def clock_offset(self, begin: float) -> ClockOffset:  # noqa: ARG002 - see Transport
+        """Nothing: the ranks share a clock."""
+        return ClockOffset(0.0, 0.0)
 
 
 def _collect(
