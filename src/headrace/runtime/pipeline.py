@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -27,6 +27,8 @@ from headrace.schedule.actions import RECOMPUTE
 from headrace.schedule.catalogue.recompute import Recompute
 from headrace.schedule.schedule import Schedule
 from headrace.timeline import Span, Timeline
+
+T = TypeVar("T")
 
 _TRAINING, _EVALUATION = 0, 1
 
@@ -294,6 +296,16 @@ class Pipeline:
         origin = min((span.start for span in spans), default=0.0)
         moved = (span._replace(start=span.start - origin, end=span.end - origin) for span in spans)
         return Timeline(self.schedule.ranks, tuple(moved))
+
+    def on_ranks(self, work: Callable[[int], T]) -> dict[int, T]:
+        """Do `work(rank)` in the thread of each rank that this process runs: for instruments that belong to a thread.
+
+        Under torchrun every process must call it.
+
+        Raises:
+            PipelineFailure: as for `step`.
+        """
+        return dict(sorted(self._transport.run(lambda rank, _: work(rank)).items()))
 
     def close(self) -> None:
         """End the threads and connections; also done when the pipeline is dropped, and at exit."""
