@@ -2,7 +2,7 @@
 
 python docs/make_pictures.py              draw what is computed: schedules, and the bubble
 python docs/make_pictures.py --check      exit code 1 if these are not what would be drawn
-python docs/make_pictures.py --measured   draw what is measured as well: takes a minute, on a machine that does nothing else
+python docs/make_pictures.py --measured   draw what is measured, too, on a machine that does nothing else
 """
 
 import argparse
