@@ -46,7 +46,7 @@ def test_the_readme_lists_every_example() -> None:
 
 def test_train_minimal_says_what_recompute_saves() -> None:
     assert len((EXAMPLES / "train_minimal.py").read_text(encoding="utf-8").splitlines()) < 100
-    small = ("--partitions", 2, "--micro-batches", 4, "--layers", 8, "--dim", 32, "--rows", 64, "--steps", 1)
+    small = ("--partitions", 2, "--micro-batches", 4, "--layers", 8, "--dim", 32, "--rows", 256, "--steps", 1)
     script = EXAMPLES / "train_minimal.py"
     runs = [start(script, *small), start(script, *small, "--no-checkpoint")]
     peaks = []
@@ -82,6 +82,7 @@ def test_a_custom_schedule_is_proved_simulated_and_run() -> None:
     assert first == second
 
 
+@pytest.mark.slow
 def test_two_hosts_are_two_torchrun_agents() -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))

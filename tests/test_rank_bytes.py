@@ -51,14 +51,21 @@ def test_ranks_own_their_parameters_and_gradients() -> None:
 
 
 def test_recompute_and_1f1b_hold_less() -> None:
-    """On the first rank, with activations A for the batch: A of GPipe, 2/m of it with 1F1B, 1/m and inputs with R."""
-    x = torch.randn(ROWS, DIM)
+    """On the first rank, with activations A for the batch: A of GPipe, 2/m of it with 1F1B, 1/m with recompute.
+
+    A third of A is what the rank hands on: it belongs to the next rank as soon as that has used it, and waits
+    here until then.
+    """
+    m, rows = 8, 1024
+    x = torch.randn(rows, DIM)
     peak = {}
     for how in (("gpipe", "never"), ("1f1b", "never"), ("gpipe", "always")):
-        with pipeline(8, *how) as pipe:
+        with pipeline(m, *how) as pipe:
             peak[how] = bytes_of_step(pipe, x, x)[0]
-    everything = 3 * ACTIVATION
-    moment = (2 * DIM * DIM + 8 * DIM) * 4  # gradients of one layer, and of one micro-batch's activations
-    assert everything <= peak["gpipe", "never"] <= everything + moment
-    assert everything * 2 / 8 <= peak["1f1b", "never"] <= everything * 2 / 8 + moment
-    assert everything / 8 <= peak["gpipe", "always"] <= everything / 8 + moment
+    everything = 3 * rows * DIM * 4
+    moment = 2 * DIM * DIM * 4 + 4 * rows // m * DIM * 4  # gradients of one layer, and of a micro-batch's activations
+    handed_on = rows // m * DIM * 4
+    assert everything * 2 / 3 <= peak["gpipe", "never"] <= everything + moment + m * handed_on
+    assert everything * 2 / 3 * 2 / m <= peak["1f1b", "never"] <= everything * 2 / m + moment + 3 * handed_on
+    assert everything * 2 / 3 / m <= peak["gpipe", "always"] <= everything / m + moment + m * handed_on
+    assert peak["gpipe", "always"] < peak["gpipe", "never"]

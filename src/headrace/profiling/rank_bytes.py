@@ -7,6 +7,7 @@ without a copy counts for the receiver from then on:
     rank 0   ── output ──╮ still its own
                          ╰──▶ rank 1 takes it in: its from here on
 
+So what a rank keeps and hands on as well is counted once, for whichever of the two used it last.
 What an operation allocates and frees inside itself is not seen. Resident memory would also show what allocators keep.
 """
 
