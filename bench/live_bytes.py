@@ -1,78 +1,21 @@
-"""Exact bytes of live tensors, operation by operation; resident memory would also show what allocators keep.
+"""Exact bytes of live tensors of any contestant, operation by operation, by the ledger of `headrace.profiling`.
 
-Every tensor that an operation takes or returns is looked at, its storage is noted once, and a finalizer subtracts it
-when the storage is really freed, wherever that happens. A storage belongs to the rank that used it last, so what is
-handed over without a copy counts for the receiver from then on. What an operation allocates and frees inside itself
-is not seen, for any contestant alike.
+A storage belongs to the rank that used it last, so what is handed over without a copy counts for the receiver from
+then on. What an operation allocates and frees inside itself is not seen, for any contestant alike.
 """
 
 import threading
-import weakref
-from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
-import torch
 from cases import Case
 from contestants import Contestant
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
+
+from headrace.profiling.rank_bytes import Ledger, Watch
 
 Owner = str
 """The name of the thread that runs a rank."""
-
-
-class Ledger:
-    """Who has how many bytes now, and had at most since `restart`."""
-
-    def __init__(self) -> None:
-        self._lock = threading.RLock()  # finalizers may run in the midst of `see`
-        self._owner: dict[int, Owner] = {}
-        self.now: defaultdict[Owner, int] = defaultdict(int)
-        self.peak: defaultdict[Owner, int] = defaultdict(int)
-
-    def see(self, tensor: torch.Tensor, owner: Owner) -> None:
-        """`owner` has used `tensor`."""
-        storage = tensor.untyped_storage()
-        size, key = storage.nbytes(), storage._cdata
-        if not size:
-            return
-        with self._lock:
-            before = self._owner.get(key)
-            if before is None:
-                weakref.finalize(storage, self._gone, key, size).atexit = False
-            elif before != owner:
-                self.now[before] -= size
-            if before != owner:
-                self._owner[key] = owner
-                self.now[owner] += size
-                self.peak[owner] = max(self.peak[owner], self.now[owner])
-
-    def _gone(self, key: int, size: int) -> None:
-        with self._lock:
-            self.now[self._owner.pop(key)] -= size
-
-    def restart(self) -> None:
-        """Forget former peaks."""
-        with self._lock:
-            self.peak = defaultdict(int, self.now)
-
-
-class _Watch(TorchDispatchMode):
-    """Shows the ledger all tensors of the operations of one thread."""
-
-    def __init__(self, ledger: Ledger) -> None:
-        super().__init__()
-        self._ledger, self._owner = ledger, threading.current_thread().name
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        result = func(*args, **(kwargs or {}))
-        for leaf in tree_leaves((args, kwargs, result)):
-            if isinstance(leaf, torch.Tensor):
-                self._ledger.see(leaf, self._owner)
-        return result
 
 
 @contextmanager
@@ -81,12 +24,12 @@ def watching(ledger: Ledger) -> Iterator[None]:
     life: Callable[[threading.Thread], None] = threading.Thread._bootstrap_inner  # type: ignore[attr-defined]
 
     def watched(thread: threading.Thread) -> None:
-        with _Watch(ledger):
+        with Watch(ledger, threading.current_thread().name):
             life(thread)
 
     threading.Thread._bootstrap_inner = watched  # type: ignore[attr-defined]
     try:
-        with _Watch(ledger):
+        with Watch(ledger, threading.current_thread().name):
             yield
     finally:
         threading.Thread._bootstrap_inner = life  # type: ignore[attr-defined]
@@ -113,7 +56,7 @@ def peaks_of(contestant: Contestant, case: Case, rank: int, ranks: int) -> tuple
         ledger.restart()
         for _ in range(2):
             step()
-        peak, shared = dict(ledger.peak), shared_memory()
+        peak, shared = {str(owner): size for owner, size in ledger.peak.items()}, shared_memory()
         close = getattr(step, "close", None)
         if close is not None:
             close()

@@ -27,3 +27,10 @@ def test_the_page_of_schedules_is_current() -> None:
 def test_the_page_of_planning_is_current() -> None:
     page = script("make_planning")
     assert (DOCS / "planning.md").read_text(encoding="utf-8") == page.page(), "run python docs/make_planning.py"
+
+
+def test_the_pictures_are_current() -> None:
+    pictures = script("make_pictures")
+    assert pictures.stale() == [], "run python docs/make_pictures.py"
+    drawn = {path.stem for path in pictures.FOLDER.glob("*.svg")}
+    assert drawn == pictures.COMPUTED.keys() | pictures.MEASURED.keys()

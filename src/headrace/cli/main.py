@@ -10,6 +10,7 @@ import typer
 
 from headrace.cli.output import make_output_robust
 from headrace.cli.plan import plan
+from headrace.cli.plot import plot
 from headrace.cli.profile import profile
 from headrace.cli.reproduce import reproduce
 from headrace.cli.schedules import schedules
@@ -52,6 +53,7 @@ app.command()(trace)
 app.command()(verify)
 app.command()(simulate)
 app.add_typer(schedules, name="schedules")
+app.add_typer(plot, name="plot")
 app.command()(reproduce)
 
 

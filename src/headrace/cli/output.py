@@ -6,12 +6,17 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from fractions import Fraction
-from typing import Any, NoReturn
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import typer
 from rich.console import Console
 
 from headrace.cli.exits import Exit
+from headrace.report.plots.canvas import save
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 _PIPED_WIDTH = 120
 _LEAST_WIDTH = 60
@@ -32,6 +37,16 @@ def _plain_number(value: Any) -> int | float:
     if isinstance(value, Fraction):
         return value.numerator if value.denominator == 1 else float(value)
     raise TypeError(f"{value!r} has no JSON form")
+
+
+def save_picture(path: Path, figure: "Figure") -> None:
+    """Write a picture, and say so on stderr.
+
+    Raises:
+        ValueError, OSError: it cannot be written.
+    """
+    save(figure, path)
+    typer.echo(f"picture written to {path}", err=True)
 
 
 def fail(command: str, message: object, code: Exit) -> NoReturn:

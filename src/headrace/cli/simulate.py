@@ -2,15 +2,18 @@
 
 from dataclasses import asdict
 from fractions import Fraction
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 
 from headrace.cli.chosen import FileOption, OptionsOption, chosen_schedule
-from headrace.cli.output import print_json, stdout, user_arguments
+from headrace.cli.output import print_json, save_picture, stdout, user_arguments
 from headrace.costs import Costs
 from headrace.report.gantt import gantt
+from headrace.report.plots.canvas import check_file
+from headrace.report.plots.gantt import draw_gantt
 from headrace.report.tables import in_words, ranks_table, table
 from headrace.schedule.actions import RECOMPUTE
 from headrace.schedule.catalogue import CATALOGUE
@@ -66,6 +69,9 @@ def simulate(
     width: Annotated[
         int | None, typer.Option(help="Columns of the chart; as wide as the terminal if not given.")
     ] = None,
+    plot: Annotated[
+        Path | None, typer.Option(help="Draw the chart as a picture, too: a file ending with .svg, .png or .pdf.")
+    ] = None,
     text: Annotated[bool, typer.Option("--text", help="Print only the schedule, in grid notation.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
@@ -75,6 +81,8 @@ def simulate(
             raise ValueError("--text and --json are two forms of output: give one of them")
         if not search and (exact or time_limit is not None or in_flight is not None):
             raise ValueError("--time-limit, --exact and --in-flight are options of --search: give it too")
+        if plot is not None:
+            check_file(plot)
         order = chosen_schedule(schedule, schedule_file, ranks, micro_batches, recompute, option or (), _SIZE)
         costs = Costs(
             forward=_numbers("--forward", forward),
@@ -94,6 +102,9 @@ def simulate(
         timeline = run_simulation(order, costs)
         console = stdout()
         chart = gantt(timeline, console.width if width is None else width) if not (text or as_json) else None
+        if plot is not None:
+            title = f"{order.name}, {order.ranks} ranks, {order.micro_batches} micro-batches"
+            save_picture(plot, draw_gantt(timeline, title))
     by_the_book = schedule_file is None and not search and {o.partition("=")[0] for o in option or ()} <= _NOT_ITS_ORDER
     theory = _theory(order, costs) if by_the_book else None
     if text:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -28,6 +28,8 @@ from headrace.schedule.actions import RECOMPUTE
 from headrace.schedule.catalogue.recompute import Recompute
 from headrace.schedule.schedule import Schedule
 from headrace.timeline import Timeline
+
+T = TypeVar("T")
 
 _TRAINING, _EVALUATION = 0, 1
 
@@ -294,6 +296,16 @@ class Pipeline:
         """
         offset = self._transport.clock_offset(begin_of(self._logs))
         return joined(self.schedule.ranks, self._transport.gather((self._logs, offset)))
+
+    def on_ranks(self, work: Callable[[int], T]) -> dict[int, T]:
+        """Do `work(rank)` in the thread of each rank that this process runs: for instruments that belong to a thread.
+
+        Under torchrun every process must call it.
+
+        Raises:
+            PipelineFailure: as for `step`.
+        """
+        return dict(sorted(self._transport.run(lambda rank, _: work(rank)).items()))
 
     def close(self) -> None:
         """End the threads and connections; also done when the pipeline is dropped, and at exit."""
