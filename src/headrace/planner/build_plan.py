@@ -54,6 +54,9 @@ def as_plan(request: Request, choice: Choice, fingerprint: str, devices: tuple[s
         devices=devices or ("cpu",) * best.schedule.ranks,
         batch=request.batch,
         replicas=best.candidate.replicas,
+        memory=None
+        if request.memory is None
+        else tuple(spread("memory", request.memory, best.schedule.ranks, "ranks")),
         schedule=best.schedule,
         cut=best.cut,
         recomputes=best.recomputes,
