@@ -11,6 +11,7 @@ import typer
 from headrace.cli.output import make_output_robust
 from headrace.cli.plan import plan
 from headrace.cli.profile import profile
+from headrace.cli.report import report
 from headrace.cli.reproduce import reproduce
 from headrace.cli.schedules import schedules
 from headrace.cli.simulate import simulate
@@ -50,6 +51,7 @@ app.command()(profile)
 app.command()(verify)
 app.command()(simulate)
 app.add_typer(schedules, name="schedules")
+app.command()(report)
 app.command()(reproduce)
 
 

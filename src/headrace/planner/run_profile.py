@@ -18,7 +18,7 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 from headrace.costs import Number, Seconds
 from headrace.layer_costs import LayerCosts
@@ -112,7 +112,23 @@ def read_run(folder: Path) -> tuple[RunProfile, Timeline]:
         ValueError: the folder holds no finished run, or one of another version; the message names file and key.
         InvalidSchedule: its schedule is refuted.
     """
-    return _read(folder, PROFILE, _profile), _read(folder, TIMELINE, _measured)
+    return _read(folder, PROFILE, _profile), read_timelines(folder).measured
+
+
+class Timelines(NamedTuple):
+    """One step of a run, as its costs promised it and as it was."""
+
+    predicted: Timeline
+    measured: Timeline
+
+
+def read_timelines(folder: Path) -> Timelines:
+    """A step of a finished run.
+
+    Raises:
+        ValueError: the folder holds no finished run, or one of another version; the message names file and key.
+    """
+    return _read(folder, TIMELINE, _timelines)
 
 
 def _read(folder: Path, name: str, made_of: Callable[[Any], T]) -> T:
@@ -162,10 +178,13 @@ def _profile(data: Any) -> RunProfile:
     return profile
 
 
-def _measured(data: Any) -> Timeline:
+def _timelines(data: Any) -> Timelines:
     _version(data)
-    spans = (Span(s["rank"], Action.parse(s["action"]), s["start"], s["end"]) for s in data["measured"])
-    return Timeline(data["ranks"], spans)
+    return Timelines(*(_timeline(data["ranks"], data[which]) for which in ("predicted", "measured")))
+
+
+def _timeline(ranks: int, spans: Any) -> Timeline:
+    return Timeline(ranks, (Span(s["rank"], Action.parse(s["action"]), s["start"], s["end"]) for s in spans))
 
 
 def _version(data: Any) -> None:

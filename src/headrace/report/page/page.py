@@ -65,7 +65,7 @@ def page(title: str, lead: str, sections: Iterable[str], data: Any, scripts: Seq
         '<a class="skip" href="#main">Skip to the charts</a>',
         f"<header><h1>{escape(title)}</h1>{lead}</header>",
         f'<main id="main" tabindex="-1">{"".join(sections)}</main>',
-        f"<footer>{footer}</footer>",
+        f"<footer><noscript><p>The charts need JavaScript; the tables do not.</p></noscript>{footer}</footer>",
         f'<script type="application/json" id="{DATA}">{as_json(data)}</script>',
         *(f"<script>{text}</script>" for text in code),
         "</body>",
