@@ -177,7 +177,7 @@ def test_what_may_change_is_one_of_two_things() -> None:
 
 def leave(run: RunProfile, folder: Path) -> Path:
     (folder / "profile.json").write_text(run.to_json(), encoding="utf-8")
-    steps = {"version": 1, "ranks": 2, "measured": step_of(run).as_data()}
+    steps = {"version": 1, "ranks": 2, "predicted": [], "measured": step_of(run).as_data()}
     (folder / "timeline.json").write_text(json.dumps(steps), encoding="utf-8")
     return folder
 
@@ -349,8 +349,9 @@ def test_training_goes_on_with_a_better_cut_and_the_same_bits(text: Path, lopsid
 
 
 def test_the_command_plans_again_and_leaves_what_the_next_plan_needs(
-    text: Path, lopsided: Path, tmp_path: Path
+    text: Path, lopsided: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.chdir(tmp_path)  # where runs go
     size = ["--layers", "4", "--dim", "16", "--heads", "2", "--seq", "16", "--batch", "8", "--data", str(text)]
     out = tmp_path / "run"
     train_it = ["train", *size, "--steps", "6", "--plan", str(lopsided), "--out", str(out)]
@@ -364,6 +365,9 @@ def test_the_command_plans_again_and_leaves_what_the_next_plan_needs(
     run, measured = read_run(out)
     assert run.cut != (5, 1)
     assert len(measured.spans) == sum(map(len, run.schedule.rows))
+    followed = read_plan(out / "plan.json")
+    assert (followed.schedule.rows, followed.cut) == (run.schedule.rows, run.cut)
+    assert "What the plan chose over" in (out / "report.html").read_text(encoding="utf-8")
 
     plan = tmp_path / "next.json"
     again = CliRunner().invoke(app, ["plan", "--from", str(out), "--schedules", "gpipe", "--out", str(plan)])

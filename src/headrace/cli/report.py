@@ -16,11 +16,10 @@ def report(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object with the path.")] = False,
 ) -> None:
     """Write a page about a run: timeline, memory, cut, loss, and what would be faster. It opens without a network."""
-    from headrace.report.page import REPORT, read, run_page
+    from headrace.report.page import write_report
 
-    path = output if output is not None else run_dir / REPORT
     with user_arguments("report"):
-        path.write_text(run_page(read(run_dir)), encoding="utf-8")
+        path = write_report(run_dir, output)
     if as_json:
         print_json({"report": str(path)})
     else:

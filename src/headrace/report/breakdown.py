@@ -23,8 +23,8 @@ from headrace.schedule.actions import (
 from headrace.simulate.critical_path import Place, Waits
 from headrace.timeline import Timeline, Track
 
-Part = Literal["forward", "backward", "weight", "recompute", "optimizer", "waiting", "idle"]
-PARTS: Final[tuple[Part, ...]] = ("forward", "backward", "weight", "recompute", "optimizer", "waiting", "idle")
+Part = Literal["forward", "backward", "weight", "recompute", "waiting", "idle", "optimizer"]
+PARTS: Final[tuple[Part, ...]] = ("forward", "backward", "weight", "recompute", "waiting", "idle", "optimizer")
 
 _PART_OF: Final[dict[Kind, Part]] = {
     FORWARD: "forward",

@@ -6,12 +6,7 @@ html.py      small pieces of HTML                  run_page.py   the report of a
 assets/      style and scripts, without which a page is only tables
 """
 
-from typing import Final
-
 from headrace.report.page.run import Run, read
-from headrace.report.page.run_page import run_page
+from headrace.report.page.run_page import REPORT, run_page, write_report
 
-REPORT: Final = "report.html"
-"""What the report of a run is called in its folder."""
-
-__all__ = ["REPORT", "Run", "read", "run_page"]
+__all__ = ["REPORT", "Run", "read", "run_page", "write_report"]

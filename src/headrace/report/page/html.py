@@ -27,6 +27,12 @@ def facts(found: Iterable[Fact]) -> str:
     return f'<dl class="facts">{"".join(cards)}</dl>'
 
 
+def settings(found: Iterable[tuple[str, str]]) -> str:
+    """Names and values, in as many columns as there is room for."""
+    pairs = (f"<div><dt>{escape(name)}</dt><dd>{escape(value)}</dd></div>" for name, value in found)
+    return f'<dl class="settings">{"".join(pairs)}</dl>'
+
+
 def table(head: Sequence[str], rows: Iterable[Sequence[object]], caption: str = "", words: Sequence[int] = ()) -> str:
     """A table that scrolls by itself where it is too wide; the first column names its rows.
 

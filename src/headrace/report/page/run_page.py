@@ -1,16 +1,18 @@
 """The report of a run: which sections it has, and what is drawn in them."""
 
 from collections.abc import Iterator
-from typing import Any
+from pathlib import Path
+from typing import Any, Final
 
+from headrace.planner.replan import Replanned
 from headrace.report.breakdown import breakdown
 from headrace.report.page.charts import breakdown_group, curve_line, gantt_chart, memory_chart
 from headrace.report.page.html import Fact, facts, paragraph
 from headrace.report.page.page import asset, page, section
-from headrace.report.page.run import Run
+from headrace.report.page.run import Run, read
 from headrace.report.page.said import (
     alternatives_said,
-    asked_for_table,
+    asked_for,
     cut_table,
     differences_said,
     in_one_line,
@@ -18,6 +20,21 @@ from headrace.report.page.said import (
 from headrace.schedule.actions import UPDATE
 from headrace.simulate.critical_path import waits
 from headrace.units import percent, seconds, size
+
+REPORT: Final = "report.html"
+"""What the report of a run is called in its folder."""
+
+
+def write_report(folder: Path, path: Path | None = None) -> Path:
+    """Write the report of the run in `folder` to `path`, or into the folder; returns where it is.
+
+    Raises:
+        ValueError: the folder holds no finished run, or one of another version.
+        OSError: it cannot be written.
+    """
+    path = folder / REPORT if path is None else path
+    path.write_text(run_page(read(folder)), encoding="utf-8")
+    return path
 
 
 def run_page(run: Run) -> str:
@@ -73,18 +90,25 @@ def _facts(run: Run, data: dict[str, Any]) -> Iterator[Fact]:
     limits = run.limits
     beside = "on the fullest rank" if limits is None else f"on the fullest rank, of {size(min(limits))}"
     yield Fact("memory, computed", size(most), beside)
+    if isinstance(run.again, Replanned):
+        gains = run.again.worth_it
+        yield Fact(
+            "re-planning gains",
+            percent(run.again.gain) if gains else "nothing",
+            f"with {run.again.plan.schedule.name}" if gains else "the best that is known",
+        )
 
 
 def _sections(run: Run) -> Iterator[str]:
     steps = "One step as the costs promised it, and as it was."
-    yield section("timeline", "Timeline", paragraph(f"{steps} {KEYS}", "note"))
+    yield section("timeline", "Timeline", paragraph(steps, "note"), paragraph(KEYS, "note hint"))
     yield section("breakdown", "Where the time went", paragraph(_of_breakdown(run), "note"))
     yield section("differences", "Why it differs from the prediction", *differences_said(run.explanation))
     yield section("memory", "Memory over the measured step", paragraph(_of_memory(run), "note"))
     yield section("cut", "The cut", paragraph(OF_CUT, "note"), cut_table(run))
     yield section("loss", "Loss")
     yield section("alternatives", "What else could be run", *alternatives_said(run))
-    yield section("asked", "What was asked for", asked_for_table(run))
+    yield section("asked", "What was asked for", asked_for(run))
 
 
 KEYS = "Scroll, pinch or press + and − to zoom, drag to move; point at an action, or step there with the arrow keys."

@@ -8,7 +8,7 @@ from headrace.costs import Seconds
 from headrace.layer_costs import stage_sums
 from headrace.planner.plan import Plan
 from headrace.report.explain import HEAD, Explanation, differences_rows, in_a_sentence
-from headrace.report.page.html import paragraph, table
+from headrace.report.page.html import paragraph, settings, table
 from headrace.report.page.run import Run
 from headrace.report.tables import first_to_last
 from headrace.schedule.actions import BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, FORWARD, Kind
@@ -70,10 +70,10 @@ def alternatives_said(run: Run) -> Iterator[str]:
     )
 
 
-def asked_for_table(run: Run) -> str:
+def asked_for(run: Run) -> str:
     """The configuration."""
-    asked = ((name.replace("_", " "), value) for name, value in run.config.items() if name not in _NOT_ASKED)
-    return table(("setting", "value"), [(name, _value(value)) for name, value in asked], words=(1,))
+    asked = ((name.replace("_", " "), _value(value)) for name, value in run.config.items() if name not in _NOT_ASKED)
+    return settings(asked)
 
 
 def _alternatives(plan: Plan, caption: str) -> str:

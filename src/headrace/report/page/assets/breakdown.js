@@ -9,7 +9,7 @@
    groups, so that predicted and measured can be compared by eye. Each part has a hatching of its own (style.css) and,
    where it is wide enough, its share in figures.                                                                      */
 const Breakdown = (() => {
-  const PARTS = ["forward", "backward", "weight", "recompute", "optimizer", "waiting", "idle"];
+  const PARTS = ["forward", "backward", "weight", "recompute", "waiting", "idle", "optimizer"];
   const WORDS = {
     forward: "forward",
     backward: "backward",
@@ -19,7 +19,7 @@ const Breakdown = (() => {
     waiting: "waiting for a message",
     idle: "idle",
   };
-  const WIDE_ENOUGH = 0.07;
+  const WIDE_ENOUGH = 0.1;
 
   const sum = (parts) => PARTS.reduce((all, part) => all + (parts[part] || 0), 0);
 
