@@ -278,14 +278,7 @@ const Gantt = (() => {
           if (++all <= MOST_ROWS) rows.push(this.row(this.chart.offsets[rank] + i));
         }
       });
-      const head = make("tr");
-      const names = ["rank", "action", "what", "start", "duration", "waited for", "critical"];
-      head.append(...names.map((name) => make("th", "", name)));
-      const table = make("table");
-      const [top, body] = [make("thead"), make("tbody")];
-      top.append(head);
-      body.append(...rows);
-      table.append(top, body);
+      const table = Tables.of(["action", "rank", "what", "start", "duration", "waited for", "critical"], rows);
       const note = `The first ${MOST_ROWS} of ${all.toLocaleString("en-US")} actions in view; zoom in to see others.`;
       this.table.replaceChildren(...(all > MOST_ROWS ? [make("p", "", note)] : []), table);
     }
@@ -293,18 +286,15 @@ const Gantt = (() => {
     row(at) {
       const { chart } = this;
       const [action, before] = [chart.of("actions", at), chart.waitsOf(at)];
-      const row = make("tr");
-      const cells = [
-        chart.tracks[chart.rankOf(at)].name,
+      return [
         action,
+        chart.tracks[chart.rankOf(at)].name,
         Kinds.inWords(action, chart.segments),
         Units.seconds(chart.startOf(at)),
         Units.seconds(chart.endOf(at) - chart.startOf(at)),
         before < 0 ? "" : chart.of("actions", before),
         chart.of("critical", at) ? "yes" : "",
       ];
-      row.append(...cells.map((cell) => make("td", "", cell)));
-      return row;
     }
   }
 

@@ -84,7 +84,7 @@ const GanttPaint = (() => {
       const from = frame.x(track.starts[i]);
       const to = frame.x(track.ends[i]);
       if (to - from < 1) {
-        crowd.add(from, to, kind);
+        crowd.add(from, to, kind, state.critical && track.critical[i]);
         continue;
       }
       const half = track.halves[i];
@@ -136,14 +136,16 @@ const GanttPaint = (() => {
     constructor(brush, frame, top, height, colour) {
       Object.assign(this, { brush, frame, top, height, colour });
       this.shares = new Map();
+      this.critical = new Uint8Array(frame.columns + 2);
     }
 
-    add(from, to, kind) {
+    add(from, to, kind, critical) {
       const seconds = Math.max(to - from, 0.002);
       const column = Math.floor(from);
       const here = Math.min(to, column + 1) - from;
       this.put(column, kind, Math.min(seconds, here));
       if (seconds > here) this.put(column + 1, kind, seconds - here);
+      if (critical && column >= this.frame.left) this.critical[column - this.frame.left] = 1;
     }
 
     put(column, kind, share) {
@@ -164,6 +166,8 @@ const GanttPaint = (() => {
           filled[at] += shares[at];
         }
       }
+      this.brush.fillStyle = this.colour("critical");
+      this.critical.forEach((here, at) => here && this.brush.fillRect(this.frame.left + at, this.top, 1, 2));
     }
   }
 
