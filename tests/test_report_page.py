@@ -81,8 +81,8 @@ def test_what_is_read_is_what_was_run(run: Path) -> None:
 
 
 def test_steps_before_a_re_planning_do_not_count(tmp_path: Path) -> None:
-    folder = leave(tmp_path, ONE_F_ONE_B, config={"replan_after": 2})
-    lines = [json.dumps({"step": i, "loss": 1.0, "seconds": 9.0 if i <= 2 else 1.0}) for i in range(1, 6)]
+    folder = leave(tmp_path, ONE_F_ONE_B, config={"replan_after": 3})
+    lines = [json.dumps({"step": i, "loss": 1.0, "seconds": 9.0 if i <= 3 else 1.0}) for i in range(1, 6)]
     (folder / "metrics.jsonl").write_text("\n".join(lines))
     assert read(folder).whole_step == 1.0
 

@@ -87,6 +87,7 @@ def test_pointing_says_what_an_action_was_and_waited_for(page: Page, run: Path) 
     opened(page, run)
     page.mouse.move(*middle_of(page, 0, "1F0"))
     tip = page.locator(".tip")
+    assert tip.is_visible()
     lines = tip.locator("> *").all_text_contents()
     assert lines[0] == "1F0: forward of micro-batch 0 on stage 1"
     assert lines[1] == "rank 1, 4.4 ms, from 4.2 ms to 8.6 ms"
