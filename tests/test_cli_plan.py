@@ -21,7 +21,8 @@ def run(*arguments: str) -> tuple[int, str, str]:
     return result.exit_code, result.stdout, result.stderr
 
 
-def test_a_plan_measured_here_trains(tmp_path: Path) -> None:
+def test_a_plan_measured_here_trains(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)  # where runs go
     file, text = tmp_path / "plan.json", tmp_path / "text.txt"
     text.write_text("a text about bubbles\n" * 200)
     code, out, err = run("plan", *TINY, "--schedules", "1f1b,zb-v", "--micro-batches", "4", "--out", str(file))

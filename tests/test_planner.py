@@ -130,7 +130,7 @@ def test_slow_ranks_get_less_and_replicas_shorten_pipelines() -> None:
     assert make_plan(slow).cut == (2, 6)
     both = Request([EVEN], batch=8, ranks=4, schedules=["1f1b"], replicas=[1, 2, 4])
     plan = make_plan(both)
-    assert (plan.ranks, plan.replicas) == (1, 4)  # nothing to reduce over links that take no time
+    assert (plan.ranks, plan.replicas, plan.memory) == (1, 4, None)  # nothing to reduce over links that take no time
     costly = make_plan(replace(both, bandwidth=1.0))
     assert costly.replicas < 4
 
@@ -153,6 +153,9 @@ def test_a_plan_survives_its_file(plan: Plan, tmp_path: Path) -> None:
     file = tmp_path / "plan.json"
     file.write_text(plan.to_json(), encoding="utf-8")
     assert read_plan(file) == plan
+    limited = replace(plan, memory=(2e9, 1e9))
+    file.write_text(limited.to_json(), encoding="utf-8")
+    assert read_plan(file) == limited
     data = json.loads(plan.to_json())
     assert [name for stage in data["cut"] for name in stage] == list(EVEN.names)
 
@@ -164,7 +167,7 @@ def _without(data: dict[str, Any], key: str) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda d: d.update(version=2), "version is 2, but this headrace reads plans of version 1"),
+        (lambda d: d.update(version=1), "version is 1, but this headrace reads plans of version 2"),
         (lambda d: d.update(colour="red"), "the plan has an unknown key 'colour'"),
         (lambda d: _without(d, "cut"), "the plan lacks 'cut'"),
         (lambda d: d["model"].update(size=3), "model has an unknown key 'size'"),

@@ -350,8 +350,9 @@ def test_training_goes_on_with_a_better_cut_and_the_same_bits(text: Path, lopsid
 
 
 def test_the_command_plans_again_and_leaves_what_the_next_plan_needs(
-    text: Path, lopsided: Path, tmp_path: Path
+    text: Path, lopsided: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.chdir(tmp_path)  # where runs go
     size = ["--layers", "4", "--dim", "16", "--heads", "2", "--seq", "16", "--batch", "8", "--data", str(text)]
     out = tmp_path / "run"
     train_it = ["train", *size, "--steps", "6", "--plan", str(lopsided), "--out", str(out)]
@@ -365,6 +366,9 @@ def test_the_command_plans_again_and_leaves_what_the_next_plan_needs(
     run, measured = read_run(out)
     assert run.cut != (5, 1)
     assert len(measured.spans) == sum(map(len, run.schedule.rows))
+    followed = read_plan(out / "plan.json")
+    assert (followed.schedule.rows, followed.cut) == (run.schedule.rows, run.cut)
+    assert "What the plan chose over" in (out / "report.html").read_text(encoding="utf-8")
 
     plan = tmp_path / "next.json"
     again = CliRunner().invoke(app, ["plan", "--from", str(out), "--schedules", "gpipe", "--out", str(plan)])

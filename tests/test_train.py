@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from itertools import pairwise
@@ -155,7 +156,24 @@ def test_the_command_prints_tables_and_writes_its_files(text: Path, tmp_path: Pa
     assert "holds a run already" in again.stderr
 
 
-def test_mistakes_end_with_code_2_and_one_line(text: Path) -> None:
+def test_without_a_folder_each_run_gets_one_of_its_own(
+    text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    command = ["train", *TINY, "--steps", "2", "--data", str(text)]
+    said = CliRunner().invoke(app, command)
+    assert said.exit_code == 0, said.output
+    first = said.stdout.splitlines()[-1].removeprefix("report: ")
+    as_json = CliRunner().invoke(app, [*command, "--json"])
+    second = json.loads(as_json.stdout)["report"]
+    assert first != second
+    for report in (first, second):
+        assert re.fullmatch(r"runs/\d{4}-\d\d-\d\d-\d+/report\.html", report)
+        assert "Where the time went" in Path(report).read_text(encoding="utf-8")
+
+
+def test_mistakes_end_with_code_2_and_one_line(text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
     for arguments, says in (
         (["--ranks", "9"], "ranks=9"),
         (["--schedule", "2f2b"], "schedule='2f2b' is unknown"),
@@ -166,6 +184,7 @@ def test_mistakes_end_with_code_2_and_one_line(text: Path) -> None:
         assert done.exit_code == 2, done.output
         assert says in done.stderr
         assert "Traceback" not in done.stderr
+        assert not list(tmp_path.glob("runs/*"))
 
 
 def test_under_torchrun_it_is_the_same_job(text: Path, tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from headrace.cli.output import make_output_robust
 from headrace.cli.plan import plan
 from headrace.cli.plot import plot
 from headrace.cli.profile import profile
+from headrace.cli.report import report
 from headrace.cli.reproduce import reproduce
 from headrace.cli.schedules import schedules
 from headrace.cli.simulate import simulate
@@ -53,6 +54,7 @@ app.command()(trace)
 app.command()(verify)
 app.command()(simulate)
 app.add_typer(schedules, name="schedules")
+app.command()(report)
 app.add_typer(plot, name="plot")
 app.command()(reproduce)
 

@@ -13,7 +13,7 @@ from headrace.train.config import TrainConfig
 
 if TYPE_CHECKING:
     from headrace.report.explain import Explanation
-    from headrace.train.job import Result, StepRecord
+    from headrace.train.job import Prepared, Result, StepRecord
 
 _DEFAULT = TrainConfig()
 
@@ -50,7 +50,11 @@ def train(
         str, typer.Option(help="What that may change: schedule, or cut only, which keeps the losses to the last bit.")
     ] = _DEFAULT.replan,
     out: Annotated[
-        Path | None, typer.Option(help="Folder for config, metrics, timeline, profile and explanation.")
+        Path | None,
+        typer.Option(
+            help="Folder for config, metrics, timeline, profile, explanation and report.",
+            show_default="a new one in runs",
+        ),
     ] = None,
     tensorboard: Annotated[
         Path | None, typer.Option(help="Folder for TensorBoard: pip install headrace[tensorboard].")
@@ -60,6 +64,7 @@ def train(
     """Train a byte-level GPT on real text through a pipeline, and say where the time went."""
     from headrace.cli.train_screen import TrainScreen
     from headrace.report.explain import explain
+    from headrace.report.page import write_report
     from headrace.runtime.failure import PipelineFailure
     from headrace.runtime.process.processes import process_count, process_rank
     from headrace.train.job import train as run
@@ -94,8 +99,13 @@ def train(
         )
         first = process_rank() == 0
         board = TensorBoard(tensorboard) if tensorboard is not None and first else None
-        files = RunFiles(out, config) if out is not None and first else None
+        files = RunFiles(out, config) if first else None
         screen = TrainScreen(config, stdout() if first and not as_json else None)
+
+        def on_ready(prepared: "Prepared") -> None:
+            if files is not None:
+                files.begin()
+            screen.ready(prepared)
 
         def on_step(record: "StepRecord") -> None:
             screen.step(record)
@@ -106,20 +116,25 @@ def train(
 
         try:
             with screen:
-                result = run(config, screen.ready, on_step, screen.replanned)
+                result = run(config, on_ready, on_step, screen.replanned)
         except PipelineFailure as failure:
             fail("train", failure, Exit.WORKER_FAILED)
         finally:
             if board is not None:
                 board.close()
+            if files is not None:
+                files.close()
     explanation = explain(result.prepared.schedule, result.prepared.costs, result.measured)
     screen.result(result, explanation)
-    if files is not None:
-        files.finish(result, explanation.as_data())
-        files.close()
-        typer.echo(f"\nrun written to {out}; to plan again with what it measured: headrace plan --from {out}", err=True)
-    if as_json and first:
-        print_json(_as_data(result, explanation))
+    if files is None:
+        return
+    files.finish(result, explanation.as_data())
+    report = write_report(files.folder)
+    typer.echo(f"\nto plan again with what this run measured: headrace plan --from {files.folder}", err=True)
+    if as_json:
+        print_json({**_as_data(result, explanation), "report": str(report)})
+    else:
+        screen.written(report)
 
 
 def _as_data(result: "Result", explanation: "Explanation") -> dict[str, object]:

@@ -1,5 +1,6 @@
 """What `headrace train` shows: the cut, a progress bar, and at the end where the time went."""
 
+from pathlib import Path
 from types import TracebackType
 
 from rich.console import Console
@@ -101,6 +102,11 @@ class TrainScreen:
         say(gantt(measured, self._results.width), crop=False)
         say()
         say(ranks_table(measured))
+
+    def written(self, report: Path) -> None:
+        """Name the file that says more."""
+        if self._results is not None:
+            self._results.print(f"\nreport: {report}", soft_wrap=True)
 
 
 def _cut_table(prepared: Prepared) -> object:

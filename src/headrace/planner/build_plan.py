@@ -2,6 +2,7 @@
 
 from importlib.metadata import PackageNotFoundError, version
 
+from headrace.costs import spread
 from headrace.planner.choose import Choice, choose
 from headrace.planner.plan import Alternative, Plan, Predicted
 from headrace.planner.reasons import why_not
@@ -53,6 +54,9 @@ def as_plan(request: Request, choice: Choice, fingerprint: str, devices: tuple[s
         devices=devices or ("cpu",) * best.schedule.ranks,
         batch=request.batch,
         replicas=best.candidate.replicas,
+        memory=None
+        if request.memory is None
+        else tuple(spread("memory", request.memory, best.schedule.ranks, "ranks")),
         schedule=best.schedule,
         cut=best.cut,
         recomputes=best.recomputes,

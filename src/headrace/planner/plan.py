@@ -1,10 +1,11 @@
 """A plan is data: a versioned, human-readable JSON file. Unknown keys are refused, so that nothing is silently ignored.
 
     {
-      "version": 1,
+      "version": 2,
       "model": {"fingerprint": "…", "layers": ["embedding", "block0", …]},
       "made_with": {"headrace": "0.1.0", "torch": "2.13.0", "devices": ["cpu", "cpu"]},
       "batch": 16, "ranks": 2, "replicas": 1, "micro_batches": 4,
+      "memory": [6442450944, 6442450944],             bytes that each rank can hold; null without a limit
       "schedule": {"name": "1f1b", "grid": "0F0,…"},
       "cut": [["embedding", "block0"], ["block1", "head"]],
       "recomputes": [],
@@ -26,7 +27,7 @@ from headrace.schedule.check import check
 from headrace.schedule.schedule import Schedule
 from headrace.schedule.text import parse
 
-VERSION: Final = 1
+VERSION: Final = 2
 
 T = TypeVar("T")
 
@@ -89,6 +90,7 @@ class Plan:
         devices: of the ranks of one pipeline.
         batch: rows of a mini-batch, all replicas together.
         replicas: pipelines side by side.
+        memory: bytes that each rank of one pipeline can hold; None if nothing limited them.
         schedule: of one pipeline, with its recomputes.
         cut: layers per stage.
         recomputes: the stages that recompute.
@@ -103,6 +105,7 @@ class Plan:
     devices: tuple[str, ...]
     batch: int
     replicas: int
+    memory: tuple[Bytes, ...] | None
     schedule: Schedule
     cut: tuple[int, ...]
     recomputes: tuple[int, ...]
@@ -136,6 +139,7 @@ class Plan:
                 "ranks": self.ranks,
                 "replicas": self.replicas,
                 "micro_batches": self.micro_batches,
+                "memory": self.memory,
                 "schedule": {"name": self.schedule.name, "grid": self.schedule.to_text()},
                 "cut": self.stages,
                 "recomputes": self.recomputes,
@@ -171,7 +175,7 @@ def _plan(data: Any) -> Plan:
     if version != VERSION:
         raise ValueError(f"version is {version!r}, but this headrace reads plans of version {VERSION}: plan again")
     keys = {"version", "model", "made_with", "batch", "ranks", "replicas", "micro_batches", "schedule", "cut"}
-    keys |= {"recomputes", "predicted", "alternatives"}
+    keys |= {"memory", "recomputes", "predicted", "alternatives"}
     exactly(data, keys, "the plan")
     exactly(data["model"], {"fingerprint", "layers"}, "model")
     exactly(data["made_with"], {"headrace", "torch", "devices"}, "made_with")
@@ -186,6 +190,7 @@ def _plan(data: Any) -> Plan:
         devices=tuple(data["made_with"]["devices"]),
         batch=data["batch"],
         replicas=data["replicas"],
+        memory=None if data["memory"] is None else tuple(data["memory"]),
         schedule=schedule,
         cut=tuple(map(len, data["cut"])),
         recomputes=tuple(data["recomputes"]),

@@ -93,7 +93,7 @@ def replan(
     change: Freedom = "schedule",
     schedules: Sequence[str] | None = None,
     micro_batches: Sequence[int] | None = None,
-    memory: Bytes | None = None,
+    memory: Bytes | Sequence[Bytes] | None = None,
     recompute: Literal["never", "stage"] = "stage",
 ) -> Replanned:
     """The best plan for the model and the ranks of `run`, with the costs that one of its steps shows.

@@ -7,8 +7,8 @@ A slow action need not cost anything, as others may wait longer anyway. So the s
 measured cost at a time: what that adds to the makespan is what it costs.
 """
 
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Final
 
 from rich.table import Table
@@ -23,6 +23,9 @@ from headrace.timeline import Timeline
 from headrace.units import seconds
 
 VERSION: Final = 1
+HEAD: Final = ("action", "predicted", "measured", "ratio", "adds to the step", "to the bubble")
+"""Of a table of differences."""
+
 _MATTERS = 0.01  # of the predicted makespan
 _MOST_ROWS = 6
 
@@ -99,6 +102,32 @@ class Explanation:
             "actions": [{**asdict(each), "ratio": each.ratio} for each in self.differences],
         }
 
+    @classmethod
+    def from_data(cls, data: Mapping[str, Any]) -> "Explanation":
+        """What `as_data` wrote, but for what rounding does to sums.
+
+        Raises:
+            ValueError: it is of another version.
+            KeyError, TypeError: it is something else altogether.
+        """
+        if data.get("version") != VERSION:
+            raise ValueError(
+                f"version is {data.get('version')!r}, but this headrace reads explanations of version {VERSION}: "
+                "train again"
+            )
+        names = [item.name for item in fields(Difference)]
+        makespan, bubble, adds = data["makespan"], data["bubble_fraction"], data["adds"]
+        return cls(
+            differences=tuple(Difference(**{name: each[name] for name in names}) for each in data["actions"]),
+            predicted=makespan["predicted"],
+            with_compute=makespan["predicted"] + adds["compute"],
+            with_messages=makespan["predicted"] + adds["compute"] + adds["messages"],
+            measured=makespan["measured"],
+            predicted_bubble=bubble["predicted"],
+            measured_bubble=bubble["measured"],
+            latency=data["latency"],
+        )
+
 
 def explain(schedule: Schedule, costs: Costs, measured: Timeline) -> Explanation:
     """What makes `measured` differ from the step that `costs` predict.
@@ -148,13 +177,17 @@ def explain(schedule: Schedule, costs: Costs, measured: Timeline) -> Explanation
 
 
 def differences_table(explanation: Explanation) -> Table | None:
-    """The actions that matter, at most six: they move the makespan by a hundredth or more. None if there are none."""
+    """`differences_rows` for the terminal; None if there are none."""
+    rows = differences_rows(explanation)
+    return table(HEAD, rows) if rows else None
+
+
+def differences_rows(explanation: Explanation) -> list[tuple[str, ...]]:
+    """The actions that matter, at most six: they move the makespan by a hundredth or more. See `HEAD`."""
     least = _MATTERS * explanation.predicted
     matter = [each for each in explanation.differences if abs(each.makespan) >= least]
     matter = sorted(matter, key=lambda each: -abs(each.makespan))[:_MOST_ROWS]
-    if not matter:
-        return None
-    rows = [
+    return [
         (
             f"stage {each.stage}: {KIND_NAMES[each.kind]}",
             seconds(each.predicted),
@@ -165,7 +198,6 @@ def differences_table(explanation: Explanation) -> Table | None:
         )
         for each in sorted(matter, key=lambda each: -each.makespan)
     ]
-    return table(("action", "predicted", "measured", "ratio", "adds to the step", "to the bubble"), rows)
 
 
 def in_a_sentence(explanation: Explanation) -> str:

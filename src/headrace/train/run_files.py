@@ -3,14 +3,17 @@
 timeline.json   a step, predicted and measured: see `headrace.planner.run_timelines`
 profile.json    what `headrace plan --from` needs: see `headrace.planner.run_profile`
 explain.json    why the two timelines differ: see `headrace.report.explain`
+plan.json       the plan of the last steps, if they followed one: see `headrace.planner.plan`
 """
 
 import json
 from collections.abc import Mapping
 from dataclasses import asdict
+from datetime import date
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, Final, TextIO
 
+from headrace.planner import read_plan
 from headrace.planner.run_profile import PROFILE, TIMELINE
 from headrace.planner.run_timelines import RunTimelines
 from headrace.simulate import transfers
@@ -18,29 +21,50 @@ from headrace.timeline import Timeline
 from headrace.train.config import TrainConfig
 from headrace.train.job import Result, StepRecord
 
-_VERSION = 1
+PLAN: Final = "plan.json"
+_VERSION: Final = 1
+
+
+RUNS: Final = Path("runs")
+"""Where runs go for which no folder was named."""
 
 
 class RunFiles:
-    """Writes a run's files into `folder`, which is made if it is not there.
+    """Writes a run's files into a folder of its own; nothing is left of it where the run never began.
+
+    Args:
+        folder: made if it is not there; None for a new one in RUNS, named after the day: `runs/2026-11-29-1`.
+        config: of the job.
+
+    Attributes:
+        folder: where the files are.
 
     Raises:
-        FileExistsError: the folder holds a run already.
+        OSError: the folder holds a run already, is a file, or cannot be made.
     """
 
-    def __init__(self, folder: Path, config: TrainConfig) -> None:
-        if folder.exists() and not folder.is_dir():
-            raise FileExistsError(f"{folder} is a file: name a folder for the run")
-        folder.mkdir(parents=True, exist_ok=True)
-        if (folder / "metrics.jsonl").exists():
-            raise FileExistsError(f"{folder} holds a run already: choose another folder, or remove it")
-        self._folder = folder
-        _write(folder / "config.json", {"version": _VERSION, **config.as_dict()})
-        self._metrics: TextIO = (folder / "metrics.jsonl").open("w", encoding="utf-8")
+    def __init__(self, folder: Path | None, config: TrainConfig) -> None:
+        self.folder = _fresh() if folder is None else folder
+        if self.folder.exists() and not self.folder.is_dir():
+            raise FileExistsError(f"{self.folder} is a file: name a folder for the run")
+        self.folder.mkdir(parents=True, exist_ok=True)
+        if (self.folder / "metrics.jsonl").exists():
+            raise FileExistsError(f"{self.folder} holds a run already: choose another folder, or remove it")
+        self._config = config
+        self._metrics: TextIO | None = None
+
+    def begin(self) -> None:
+        """Write config.json, and the plan that is followed; from now on there is a run."""
+        _write(self.folder / "config.json", {"version": _VERSION, **self._config.as_dict()})
+        if self._config.plan is not None:
+            (self.folder / PLAN).write_text(read_plan(Path(self._config.plan)).to_json() + "\n", encoding="utf-8")
+        self._metrics = (self.folder / "metrics.jsonl").open("w", encoding="utf-8")
 
     def add(self, record: StepRecord) -> None:
         """Append a step to metrics.jsonl, at once."""
         line = {name: value for name, value in asdict(record).items() if value is not None}
+        if self._metrics is None:
+            raise RuntimeError("add() comes after begin()")
         self._metrics.write(json.dumps(line) + "\n")
         self._metrics.flush()
 
@@ -55,13 +79,32 @@ class RunFiles:
         messages = transfers(prepared.schedule, prepared.costs, prepared.predicted)
         predicted = Timeline.from_tracks(prepared.predicted.tracks, messages)
         timelines = RunTimelines(prepared.schedule.name, predicted, result.measured)
-        (self._folder / TIMELINE).write_text(timelines.to_json() + "\n", encoding="utf-8")
-        (self._folder / PROFILE).write_text(result.run.to_json() + "\n", encoding="utf-8")
-        _write(self._folder / "explain.json", explanation)
+        (self.folder / TIMELINE).write_text(timelines.to_json() + "\n", encoding="utf-8")
+        (self.folder / PROFILE).write_text(result.run.to_json() + "\n", encoding="utf-8")
+        _write(self.folder / "explain.json", explanation)
+        if result.replanned is not None and result.replanned.worth_it:
+            (self.folder / PLAN).write_text(result.replanned.plan.to_json() + "\n", encoding="utf-8")
 
     def close(self) -> None:
-        """Close the files."""
-        self._metrics.close()
+        """Close the files; a folder in which nothing was begun goes."""
+        if self._metrics is not None:
+            self._metrics.close()
+        elif not any(self.folder.iterdir()):
+            self.folder.rmdir()
+
+
+def _fresh() -> Path:
+    """A new folder in RUNS, the first number of today that nobody has."""
+    RUNS.mkdir(exist_ok=True)
+    number = 1
+    while True:
+        folder = RUNS / f"{date.today().isoformat()}-{number}"
+        try:
+            folder.mkdir()  # at once, as another run may begin in this moment
+        except FileExistsError:
+            number += 1
+        else:
+            return folder
 
 
 def _write(path: Path, value: Any) -> None:
