@@ -1,3 +1,55 @@
-"""x"""
+"""The page of `headrace play`: the report's shell and charts, a form, the packed catalogue, and the rules of the game.
+
+    controls ──▶ settings.js ──▶ model.js ──▶ rows.js, simulate.js, bytes.js ──▶ play.js ──▶ Gantt, memory, breakdown
+       ▲             │                            │ what cannot run: check.js
+    #address ◀───────┘                            └ orders: looked up in what Python has made (see orders.py)
+"""
+
+import json
+import zlib
+from base64 import b64encode
+from importlib.resources import files
+from typing import Final
+
+from headrace.report.page.page import page as shell
+from headrace.report.page.page import section
+from headrace.report.play.controls import form
+from headrace.report.play.orders import catalogue
+
+RULES: Final = ("rows.js", "simulate.js", "versions.js", "check.js", "bytes.js")
+"""What Python knows as well, in the browser's language; the tests hold one against the other."""
+
+_SCRIPTS: Final = (*RULES, "settings.js", "model.js", "play.js")
+_TITLE: Final = "Headrace play"
+
+
 def page() -> str:
-    return ""
+    """One HTML file that works without a network."""
+    entries = catalogue()
+    squeezed = zlib.compress(json.dumps(entries, ensure_ascii=False, separators=(",", ":")).encode(), 9)
+    bench = (
+        '<div class="bench">',
+        f"{form([entry['name'] for entry in entries])}",
+        '<div class="results">',
+        asset("facts.html"),
+        '<div id="shown">',
+        section("gantt", "What each rank does when", asset("gantt_note.html")),
+        section("memory", "Memory over time", '<p class="note" id="memory-note"></p>'),
+        section("breakdown", "Where each rank’s time goes"),
+        "</div></div></div>",
+        asset("words.html"),
+    )
+    return shell(
+        _TITLE,
+        '<p class="lead">Move a slider and see what a pipeline of ranks does with its time and its memory.</p>',
+        bench,
+        b64encode(squeezed).decode(),
+        [asset(name) for name in _SCRIPTS],
+        footer="<p>Simulated in this page, by the rules of <code>headrace simulate</code>; nothing leaves it.</p>",
+        style=asset("play.css"),
+    )
+
+
+def asset(name: str) -> str:
+    """The text of a file in `assets/`."""
+    return (files(__package__) / "assets" / name).read_text(encoding="utf-8")

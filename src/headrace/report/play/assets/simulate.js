@@ -8,7 +8,7 @@
    on its golden cases and on random ones. */
 
 const Simulate = (() => {
-  const { action, rankOf } = Rows;
+  const { action } = Rows;
 
   /** What an action waits for, as headrace.schedule.dependencies says: a function from an action to actions. */
   function dependencies(schedule) {
@@ -151,5 +151,5 @@ const Simulate = (() => {
       .reduce((peak, [, change]) => Math.max(peak, (now += change)), 0);
   }
 
-  return { simulate, dependencies, rankOf };
+  return { simulate, dependencies, cells };
 })();
