@@ -10,9 +10,11 @@ from hypothesis import given, settings
 from test_golden import CASES, generated, written
 
 from headrace.costs import Costs, Memory
+from headrace.report.breakdown import breakdown
 from headrace.report.play.orders import CHOICES, MOST_MICRO_BATCHES, MOST_RANKS, packed
 from headrace.schedule import build, check, parse
 from headrace.schedule.catalogue import CATALOGUE
+from headrace.simulate.critical_path import critical_path, waits
 from headrace.simulate.memory import memory_over_time
 from headrace.simulate.simulator import simulate
 
@@ -138,6 +140,33 @@ def test_random_schedules_and_costs(rules):
     ]
     for (schedule, _, _), of, found in zip(schedules, costs, simulated(rules, asked), strict=True):
         assert found == by_python(schedule, of), schedule.name
+
+
+EXPLAINED = """cases => JSON.stringify(JSON.parse(cases).map(({text, costs}) => {
+  const timeline = Simulate.simulate(Rows.parse(text), costs);
+  return {
+    waits: timeline.spans.map(span => span.waits),
+    critical: timeline.spans.filter(span => span.critical).map(span => span.action.name),
+    parts: timeline.tracks.map((_, rank) => Simulate.parts(timeline, rank)),
+  };
+}))"""
+
+
+def test_waits_critical_path_and_parts(rules):
+    rng = random.Random(11)
+    schedules = [schedule for schedule, _, _ in (any_schedule(rng) for _ in range(120))]
+    costs = [Costs(*(rng.uniform(0.1, 3) for _ in range(3)), transfer=rng.uniform(0, 1)) for _ in schedules]
+    asked = [as_data(of, text=schedule.to_text()) for schedule, of in zip(schedules, costs, strict=True)]
+    answers = json.loads(rules.evaluate(EXPLAINED, json.dumps(asked)))
+    for schedule, of, found in zip(schedules, costs, answers, strict=True):
+        timeline = simulate(schedule, of)
+        waited = waits(timeline, schedule)
+        names = [list(map(str, track.actions)) for track in timeline.tracks]
+        path = {names[rank][at] for rank, at in critical_path(timeline, waited)}
+        assert found["waits"] == [place and names[place.rank][place.at] for of_rank in waited for place in of_rank]
+        assert set(found["critical"]) == path, schedule.name
+        for ours, theirs in zip(found["parts"], breakdown(timeline, waited), strict=True):
+            assert {part: ours.get(part, 0) for part in theirs} == pytest.approx(theirs, abs=1e-9)
 
 
 def test_recompute_modes_are_those_of_python(rules):

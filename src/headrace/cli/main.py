@@ -10,6 +10,7 @@ import typer
 
 from headrace.cli.output import make_output_robust
 from headrace.cli.plan import plan
+from headrace.cli.play import play
 from headrace.cli.profile import profile
 from headrace.cli.report import report
 from headrace.cli.reproduce import reproduce
@@ -52,6 +53,7 @@ app.command()(verify)
 app.command()(simulate)
 app.add_typer(schedules, name="schedules")
 app.command()(report)
+app.command()(play)
 app.command()(reproduce)
 
 

@@ -37,7 +37,7 @@ class Slider:
         bounds = f'min="{self.least:g}" max="{self.most:g}" step="{self.step:g}" value="{self.start:g}"'
         return (
             f'<div class="control" data-of="{self.name}"><label for="{self.name}">{escape(self.label)}</label>'
-            f'<output for="{self.name}" data-unit="{self.unit}"></output>'
+            f'<span class="value" data-of="{self.name}" data-unit="{self.unit}" aria-hidden="true"></span>'
             f'<input type="range" id="{self.name}" name="{self.name}" {bounds}{_described(self.name, self.hint)}>'
             f"{_hint(self.name, self.hint)}</div>"
         )
@@ -118,7 +118,7 @@ UNEVEN: Final[tuple[Control, ...]] = (
             ("own", "my own factors"),
         ),
     ),
-    Slider("factor", "It takes", 0.5, 3, 0.1, 1, "times as long"),
+    Slider("factor", "Heavier by a factor of", 0.5, 3, 0.1, 1),
     Text("factors", "Factors, one per stage", "Numbers with commas between, such as 1, 1, 1.5, 1."),
 )
 MEMORY: Final[tuple[Control, ...]] = (
@@ -136,11 +136,13 @@ def form(names: list[str]) -> str:
     Args:
         names: the schedules of the catalogue.
     """
-    schedules = Select("schedule", "Schedule", (*((name, name) for name in names), OWN_ROWS))
+    every = tuple((name, name) for name in names)
+    schedules = Select("schedule", "Schedule", (*every, OWN_ROWS))
+    beside = Select("beside", "Beside it", (("", "nothing"), *every))
     about = '<p class="note" id="about"></p>'
     return (
         '<form id="controls" aria-label="Controls">'
-        f"<fieldset><legend>The schedule</legend>{schedules.as_html()}{about}{_all(SCHEDULE)}</fieldset>"
+        f"<fieldset><legend>The schedule</legend>{schedules.as_html()}{about}{_all((*SCHEDULE, beside))}</fieldset>"
         f"{_folded('Seconds', 'Of one micro-batch on one rank’s share of the model.', SECONDS)}"
         f"{_folded('Uneven stages', '', UNEVEN)}"
         f"{_folded('Memory', 'Of one rank’s share of the model.', MEMORY)}"

@@ -1,6 +1,6 @@
 "use strict";
-/* How many bytes each rank holds over the time of a step, as headrace.simulate.memory counts them: what an action takes,
-   it takes when it begins; what it gives back, it gives back when it ends. */
+/* How many bytes each rank holds over the time of a step, as headrace.simulate.memory counts them: what an action
+   takes, it takes when it begins; what it gives back, it gives back when it ends. */
 
 const Bytes = (() => {
   const spread = (value, stages) => (Array.isArray(value) ? value : Array(stages).fill(value ?? 0));

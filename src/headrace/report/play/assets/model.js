@@ -27,7 +27,7 @@ const Model = (() => {
 
   function own(text) {
     try {
-      const found = Rows.parse(text, "this schedule");
+      const found = Rows.parse(text, "this order");
       Check.check(found);
       return found;
     } catch (error) {
@@ -38,7 +38,9 @@ const Model = (() => {
   /** What Python made for these numbers: an order, packed, or why there is none. */
   function lookUp({ cases, choice }, chosen) {
     const at = choice ? choice.values.indexOf(chosen.choice) : 0;
-    return cases[at][chosen.ranks - 1][chosen.micro_batches - 1];
+    const [ranks, most] = [cases[at].length, cases[at][0].length];
+    const refused = `this page knows the catalogue’s orders for up to ${ranks} ranks and ${most} micro-batches`;
+    return cases[at][chosen.ranks - 1]?.[chosen.micro_batches - 1] ?? { refused };
   }
 
   /** The numbers of ranks for which there is an order, nearest first. */
@@ -70,7 +72,9 @@ const Model = (() => {
     const share = rows.length / (stages * segments);
     const times = factors(chosen, stages);
     const each = (seconds) => times.map((factor) => seconds * share * factor);
-    const [forward, inputs, weights] = ["forward", "backward_input", "backward_weight"].map((name) => each(chosen[name]));
+    const forward = each(chosen.forward);
+    const inputs = each(chosen.backward_input);
+    const weights = each(chosen.backward_weight);
     return {
       forward,
       backward_input: inputs,

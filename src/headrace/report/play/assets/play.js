@@ -3,25 +3,21 @@
 
 (() => {
   const SAID_AFTER = 600; // ms without a move until a screen reader hears what came of it
-  const form = document.getElementById("controls");
+  const { form } = Form;
   const at = (id) => document.getElementById(id);
   const show = (id, text) => (at(id).textContent = text);
-  const narrow = matchMedia("(max-width: 900px)");
   let catalogue = [];
   let last = null; // the schedule that was shown last, for who wants to begin with its rows
 
   async function begin() {
     catalogue = await unpacked(JSON.parse(at("data").textContent));
-    if (narrow.matches) form.querySelectorAll("details").forEach((fold) => (fold.open = false));
+    if (matchMedia("(max-width: 900px)").matches)
+      for (const fold of form.querySelectorAll("details")) fold.open = false;
     form.addEventListener("input", changed);
     form.addEventListener("submit", (event) => event.preventDefault());
     form.addEventListener("reset", () => setTimeout(changed)); // after the browser has put everything back
-    addEventListener("hashchange", () => {
-      Settings.recall(form);
-      redraw();
-    });
-    Settings.recall(form);
-    redraw();
+    addEventListener("hashchange", recall);
+    recall();
     document.documentElement.dataset.ready = "yes"; // for tests
   }
 
@@ -32,27 +28,61 @@
     return JSON.parse(await new Response(stream).text());
   }
 
+  function recall() {
+    Settings.reset(form);
+    Form.fit(entryOf(Settings.inAddress().schedule)); // before its number comes, which may be out of another's range
+    Settings.recall(form);
+    redraw();
+  }
+
   function changed() {
     redraw();
     Settings.remember(form);
   }
 
+  const entryOf = (name) => catalogue.find((entry) => entry.name === name);
+
   function redraw() {
     const rows = at("rows");
     if (at("schedule").value === Model.OWN && !rows.value.trim() && last) rows.value = text(last);
-    const chosen = fit(Settings.read(form));
-    label(chosen);
+    const entry = entryOf(at("schedule").value);
+    Form.fit(entry);
+    const chosen = Settings.read(form);
+    Form.label(chosen, entry);
+    const shown = played(chosen);
+    if (shown.refusal) {
+      refuse(chosen, shown.refusal);
+      return;
+    }
+    last = shown.schedule;
+    Form.offer(shown.schedule, entry);
+    draw(chosen, shown, chosen.beside ? played(besides(chosen)) : null);
+  }
+
+  /** {schedule, timeline, held, peaks} of what was chosen, or {refusal}. */
+  function played(chosen) {
     try {
       const schedule = Model.schedule(chosen, catalogue);
       const timeline = Simulate.simulate(schedule, Model.costs(chosen, schedule));
       const held = Bytes.overTime(schedule, timeline, Model.memory(chosen, schedule));
-      offer(chosen, schedule);
-      draw(chosen, schedule, timeline, held);
-      last = schedule;
-    } catch (error) {
-      if (!(error instanceof Model.Refusal)) throw error;
-      refuse(chosen, error);
+      return { schedule, timeline, held, peaks: held.map(Bytes.peak) };
+    } catch (refusal) {
+      if (!(refusal instanceof Model.Refusal)) throw refusal;
+      return { refusal };
     }
+  }
+
+  /** The same numbers for the schedule that stands beside. */
+  function besides(chosen) {
+    const most = entryOf(chosen.beside).choice?.values.at(-1) ?? chosen.choice;
+    const own = chosen.schedule === Model.OWN;
+    return {
+      ...chosen,
+      schedule: chosen.beside,
+      choice: Math.min(chosen.choice, most),
+      ranks: own ? last.rows.length : chosen.ranks,
+      micro_batches: own ? last.m / last.segments : chosen.micro_batches,
+    };
   }
 
   /** The rows of a schedule as text that can be read again. */
@@ -65,168 +95,87 @@
     return notes.join("") + lines.join("\n");
   }
 
-  /** Bring the schedule's own number into its range, and say what it is called. */
-  function fit(chosen) {
-    const choice = entryOf(chosen)?.choice;
-    const slider = at("choice");
-    if (choice) {
-      [slider.min, slider.max] = [choice.values[0], choice.values.at(-1)];
-      form.querySelector("label[for=choice]").textContent = choice.label;
-    }
-    return { ...chosen, choice: Number(slider.value) };
-  }
-
-  const entryOf = (chosen) => catalogue.find(({ name }) => name === chosen.schedule);
-
-  /** The number behind each slider, and what is there to be moved. */
-  function label(chosen) {
-    for (const output of form.querySelectorAll("output")) {
-      const slider = at(output.htmlFor.value);
-      output.textContent = `${Number(slider.value)}${output.dataset.unit && ` ${output.dataset.unit}`}`;
-      slider.setAttribute("aria-valuetext", output.textContent);
-    }
-    const own = chosen.schedule === Model.OWN;
-    const entry = entryOf(chosen);
-    for (const name of ["ranks", "micro_batches", "recompute"]) visible(name, !own);
-    visible("choice", Boolean(entry?.choice));
-    visible("rows", own);
-    visible("factor", chosen.heavy !== "own");
-    visible("factors", chosen.heavy === "own");
-    show("about", entry ? entry.description + (entry.needs && `. It needs: ${entry.needs}.`) : "");
-  }
-
-  /** Which controls mean something for this schedule. */
-  function offer(chosen, schedule) {
-    const has = (kind) => schedule.rows.some((row) => row.some((action) => action.kind === kind));
-    visible("pair", schedule.pairs.size > 0);
-    visible("recompute_cost", has("R"));
-    visible("stage_input", has("R"));
-    visible("for_weight", has("W"));
-    const stages = schedule.lanes[0].length;
-    const each = stages / schedule.rows.length;
-    if (chosen.schedule !== Model.OWN)
-      at("about").textContent += schedule.lanes.length > 1 ? " Each stage is on two ranks." : each > 1 ? ` ${stages} stages, ${each} on each rank.` : "";
-  }
-
-  function visible(name, yes) {
-    form.querySelector(`.control[data-of="${name}"]`).hidden = !yes;
-  }
-
-  function draw(chosen, schedule, timeline, held) {
+  function draw(chosen, shown, other) {
     at("refused").hidden = true;
-    at("shown").hidden = at("facts").hidden = false;
-    const { segments } = schedule;
-    const names = timeline.tracks.map((_, rank) => `rank ${rank}`);
+    at("shown").hidden = false;
     const limit = Model.limit(chosen);
-    const peaks = held.map(Bytes.peak);
-    Gantt.draw(at("gantt"), { charts: [chart(schedule.name, timeline, names, segments)] });
+    const theory = Model.theory(chosen, catalogue, shown.schedule);
+    const drawn = other?.timeline ? [shown, other] : [shown];
+    Gantt.draw(at("gantt"), { charts: drawn.map(chart) });
     Memory.draw(at("memory"), {
-      end: timeline.makespan,
-      ranks: names.map((name, rank) => ({ name, points: held[rank], limit })),
+      end: shown.timeline.makespan,
+      ranks: shown.held.map((points, rank) => ({ name: `rank ${rank}`, points, limit })),
     });
-    Breakdown.draw(at("breakdown"), {
-      groups: [{ title: "Seconds of the step", ranks: names.map((name, rank) => ({ name, parts: parts(timeline, rank) })) }],
-    });
-    facts(timeline, peaks, limit, Model.theory(chosen, catalogue, schedule));
-    say(inWords(schedule, timeline, peaks, limit));
+    Breakdown.draw(at("breakdown"), { groups: drawn.map(group) });
+    facts(shown, limit, theory);
+    const beside = other ? ` ${Words.beside(chosen.beside, shown, other)}` : "";
+    show("words", Words.step(shown, limit, theory) + beside);
+    say(at("words").textContent);
   }
 
-  function chart(title, { tracks, spans, makespan }, names, segments) {
+  function chart({ schedule: { name, segments }, timeline: { tracks, spans, makespan } }) {
     const number = new Map(spans.map((span, i) => [span.action.name, i]));
-    const column = (track, of) => track.map(of);
     return {
-      title,
+      title: name,
       end: makespan,
       segments,
       tracks: tracks.map((track, rank) => ({
-        name: names[rank],
-        actions: column(track, (span) => span.action.name),
-        starts: column(track, (span) => span.start),
-        ends: column(track, (span) => span.end),
-        waits: column(track, (span) => (span.waits === null ? -1 : number.get(span.waits))),
-        critical: column(track, (span) => Number(span.critical)),
+        name: `rank ${rank}`,
+        actions: track.map((span) => span.action.name),
+        starts: track.map((span) => span.start),
+        ends: track.map((span) => span.end),
+        waits: track.map((span) => (span.waits === null ? -1 : number.get(span.waits))),
+        critical: track.map((span) => Number(span.critical)),
       })),
     };
   }
 
-  /** Where a rank's time went; each of two that overlap counts half. */
-  function parts({ tracks, makespan, busy }, rank) {
-    const PART = { F: "forward", B: "backward", I: "backward", W: "weight", R: "recompute", U: "optimizer" };
-    const found = { idle: makespan - busy[rank] };
-    tracks[rank].forEach(({ action, start, end }, i, track) => {
-      const twin = [track[i - 1], track[i + 1]].some((other) => other?.start === start && other.end === end);
-      const part = PART[action.kind];
-      found[part] = (found[part] ?? 0) + (end - start) * (twin && end > start ? 0.5 : 1);
-    });
-    return found;
-  }
+  const group = ({ schedule, timeline }) => ({
+    title: schedule.name,
+    ranks: timeline.tracks.map((track, rank) => ({ name: `rank ${rank}`, parts: Simulate.parts(timeline, rank) })),
+  });
 
-  function facts(timeline, peaks, limit, theory) {
-    const { makespan, busy, bubble, inFlight } = timeline;
+  function facts({ timeline: { makespan, busy, bubble, inFlight }, peaks }, limit, theory) {
     const ideal = busy.reduce((a, b) => a + b, 0) / busy.length;
-    show("step", Units.seconds(makespan));
-    show("step-note", `${Units.seconds(ideal)} if no rank ever idled`);
-    show("bubble", Units.percent(bubble));
-    show("bubble-note", theoryInWords(theory));
-    show("in-flight", String(Math.max(...inFlight)));
-    show("in-flight-note", `per rank ${inFlight.join(", ")}`);
-    const most = Math.max(...peaks);
-    const fits = limit === null || most <= limit;
-    show("most", Units.bytes(most));
-    show("most-note", limit === null ? "no limit set" : verdict(most, limit, peaks));
-    at("most-fact").classList.toggle("bad", !fits);
-    show("memory-note", limit === null ? "" : capitalised(verdict(most, limit, peaks)) + ".");
+    fact("step", Units.seconds(makespan), `${Units.seconds(ideal)} if no rank ever idled`);
+    fact("bubble", Units.percent(bubble), Words.theory(theory));
+    fact("in-flight", String(Math.max(...inFlight)), `per rank ${inFlight.join(", ")}`);
+    const verdict = Words.verdict(peaks, limit);
+    fact("most", Units.bytes(Math.max(...peaks)), verdict);
+    at("most-fact").classList.toggle("bad", verdict.startsWith("does not"));
+    show("memory-note", `${Words.capitalised(verdict)}.`);
   }
 
-  function theoryInWords(theory) {
-    if (!theory) return "of all ranks’ time";
-    const value = `${theory.formula} = ${Units.percent(theory.bubble)}`;
-    return theory.applies ? `closed form: ${value}` : `${value} if stages are equal, hops free, nothing recomputed`;
+  function fact(name, value, note) {
+    show(name, value);
+    show(`${name}-note`, note);
   }
-
-  function verdict(most, limit, peaks) {
-    if (most <= limit) return `fits: ${Units.bytes(limit)} per rank`;
-    const over = peaks.flatMap((peak, rank) => (peak > limit ? [rank] : []));
-    const where = over.length === peaks.length && over.length > 1 ? "on every rank" : `on rank ${over.join(", ")}`;
-    return `does not fit: ${Units.bytes(most - limit)} more than ${Units.bytes(limit)} ${where}`;
-  }
-
-  const capitalised = (words) => words[0].toUpperCase() + words.slice(1);
-
-  function inWords({ name, rows, m, segments }, { makespan, bubble, inFlight }, peaks, limit) {
-    const most = Math.max(...peaks);
-    return (
-      `${capitalised(name)} on ${count(rows.length, "rank")} with ${count(m / segments, "micro-batch", "micro-batches")}: ` +
-      `a step takes ${Units.seconds(makespan)}, of which ranks idle ${Units.percent(bubble)}. ` +
-      `At most ${Math.max(...inFlight)} are in flight on a rank. The fullest holds ${Units.bytes(most)}` +
-      `${limit === null ? "" : `: it ${most <= limit ? "fits" : `does not fit into ${Units.bytes(limit)}`}`}.`
-    );
-  }
-
-  const count = (number, one, several = `${one}s`) => `${number} ${number === 1 ? one : several}`;
 
   /** Nothing can be drawn: say why, and which numbers would do. */
   function refuse(chosen, { message, ways }) {
-    at("shown").hidden = at("facts").hidden = true;
-    const box = at("refused");
-    box.hidden = false;
-    const own = chosen.schedule === Model.OWN;
-    show("refused-heading", own ? "These rows cannot run" : "Not for these numbers");
-    const lines = message.split("; ").map((line) => element("li", capitalised(line) + "."));
-    at("refused-why").replaceChildren(...lines);
+    at("shown").hidden = true;
+    at("refused").hidden = false;
+    for (const name of ["step", "bubble", "in-flight", "most"]) fact(name, "–", "");
+    at("most-fact").classList.remove("bad");
+    show("refused-heading", chosen.schedule === Model.OWN ? "These rows cannot run" : "Not for these numbers");
+    const lines = message.split("; ").map((line) => (/^(this|rank) /.test(line) ? Words.capitalised(line) : line));
+    at("refused-why").replaceChildren(...lines.map((line) => element("li", line)));
     at("refused-ways").replaceChildren(
       ...(ways.length ? [`${chosen.schedule} is there for `] : []),
-      ...ways.map(([words, values]) => {
-        const button = element("button", words);
-        button.type = "button";
-        button.addEventListener("click", () => {
-          Settings.write(form, values);
-          changed();
-        });
-        return button;
-      }),
+      ...ways.map(([words, values]) => way(words, values)),
     );
     say(`${at("refused-heading").textContent}. ${message}`);
+  }
+
+  /** A button that sets `values`. */
+  function way(words, values) {
+    const button = element("button", words);
+    button.type = "button";
+    button.addEventListener("click", () => {
+      Settings.write(form, values);
+      changed();
+    });
+    return button;
   }
 
   function element(tag, words) {
@@ -237,9 +186,8 @@
 
   let later = 0;
 
-  /** In words what is shown: at once to be read, and after a pause to be heard. */
+  /** Let screen readers hear `words`, once nothing has moved for a while. */
   function say(words) {
-    show("words", words);
     clearTimeout(later);
     later = setTimeout(() => show("said", words), SAID_AFTER);
   }

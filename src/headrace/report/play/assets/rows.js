@@ -15,7 +15,8 @@ const Rows = (() => {
 
   /** The stages that a rank holds, in any lane, in model order. */
   function stagesOf(schedule, rank) {
-    return schedule.lanes[0].map((_, stage) => stage).filter((stage) => schedule.lanes.some((lane) => lane[stage] === rank));
+    const holds = (stage) => schedule.lanes.some((lane) => lane[stage] === rank);
+    return [...schedule.lanes[0].keys()].filter(holds);
   }
 
   /** An order of the catalogue. `recomputes(stage, k)` says which R to keep. */

@@ -23,6 +23,7 @@ const Settings = (() => {
     for (const field of fields(form)) {
       const value = values[field.name];
       if (value === undefined) continue;
+      if (field.type === "range" && !(value.toString().trim() && Number.isFinite(Number(value)))) continue;
       if (field.tagName === "SELECT" && ![...field.options].some((option) => option.value === value)) continue;
       field.value = value;
     }
@@ -49,9 +50,8 @@ const Settings = (() => {
   /** Let the form say what the address says. */
   function recall(form) {
     clearTimeout(later);
-    reset(form);
     write(form, inAddress());
   }
 
-  return { read, write, recall, remember };
+  return { read, write, reset, inAddress, recall, remember };
 })();

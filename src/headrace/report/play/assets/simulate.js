@@ -9,6 +9,7 @@
 
 const Simulate = (() => {
   const { action } = Rows;
+  const PART_OF = { F: "forward", B: "backward", I: "backward", W: "weight", R: "recompute", U: "optimizer" };
 
   /** What an action waits for, as headrace.schedule.dependencies says: a function from an action to actions. */
   function dependencies(schedule) {
@@ -53,9 +54,8 @@ const Simulate = (() => {
 
   /** Seconds of a cell, by the names of headrace.Costs. */
   function seconds(costs, stages) {
-    const of = Object.fromEntries(
-      ["forward", "backward_input", "backward_weight", "update"].map((name) => [name, spread(costs[name] ?? 0, stages)]),
-    );
+    const names = ["forward", "backward_input", "backward_weight", "update"];
+    const of = Object.fromEntries(names.map((name) => [name, spread(costs[name] ?? 0, stages)]));
     const again = spread(costs.recompute ?? of.forward, stages);
     const pair = costs.pair == null ? null : spread(costs.pair, stages);
     const alone = ({ stage, kind }) =>
@@ -67,7 +67,8 @@ const Simulate = (() => {
         R: again[stage],
         U: of.update[stage],
       })[kind];
-    return (cell) => (cell.length === 1 ? alone(cell[0]) : pair ? pair[cell[0].stage] : alone(cell[0]) + alone(cell[1]));
+    const both = (f, b) => (pair ? pair[f.stage] : alone(f) + alone(b));
+    return (cell) => (cell.length === 1 ? alone(cell[0]) : both(...cell));
   }
 
   /** Play `schedule` against `costs`: its timeline (see `measure`). A schedule that is stuck throws; see check.js. */
@@ -90,7 +91,7 @@ const Simulate = (() => {
       let waits = before ? before.action.name : null; // what it waited for last
       for (const [a, needed] of wanted) {
         const there = arrival(rank, a, needed);
-        if (there > start) [start, waits] = [there, needed.name];
+        if (there > start || waits === null) [start, waits] = [there, needed.name];
       }
       for (const a of cell) {
         const span = { rank, action: a, start, end: start + cost(cell), waits, critical: false };
@@ -121,7 +122,7 @@ const Simulate = (() => {
     const whole = tracks.length * makespan;
     const bubble = whole ? (whole - busy.reduce((a, b) => a + b, 0)) / whole : 0;
     // Backwards from the last end along what each span waited for: any delay on this way delays the step.
-    let on = spans.find((span) => span.end === makespan);
+    let on = tracks.map((track) => track.at(-1)).findLast((span) => span?.end === makespan);
     while (on) {
       on.critical = true;
       on = on.waits === null ? null : ended.get(on.waits);
@@ -151,5 +152,19 @@ const Simulate = (() => {
       .reduce((peak, [, change]) => Math.max(peak, (now += change)), 0);
   }
 
-  return { simulate, dependencies, cells };
+  /** Where a rank's time went, in the words of headrace.report.breakdown; each of two that overlap counts half. */
+  function parts({ tracks, makespan }, rank) {
+    const found = { waiting: 0 };
+    let free = 0;
+    tracks[rank].forEach(({ action, start, end }, i, track) => {
+      const twin = [track[i - 1], track[i + 1]].some((other) => other?.start === start && other.end === end);
+      const part = PART_OF[action.kind];
+      found[part] = (found[part] ?? 0) + (end - start) * (twin && end > start ? 0.5 : 1);
+      found.waiting += Math.max(0, start - free); // it has waited for another rank, or it would have begun at once
+      free = Math.max(free, end);
+    });
+    return { ...found, idle: makespan - free };
+  }
+
+  return { simulate, dependencies, cells, parts };
 })();
