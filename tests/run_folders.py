@@ -11,6 +11,7 @@ from headrace.costs import Costs
 from headrace.layer_costs import LayerCosts
 from headrace.planner.plan import Plan
 from headrace.planner.run_profile import RunProfile
+from headrace.planner.run_timelines import RunTimelines
 from headrace.report.explain import explain
 from headrace.schedule.schedule import Schedule
 from headrace.simulate import simulate
@@ -70,11 +71,10 @@ def leave(
     steps = [{"step": i, "loss": 5.5 / i, "seconds": 1.1 * measured.makespan} for i in range(1, 21)]
     steps[-1]["held_out_loss"] = 0.3
     found = explain(schedule, costs, measured)
-    timelines = {"predicted": predicted.as_data(), "measured": measured.as_data()}
     files = {
         "config.json": json.dumps({"version": 1, "layers": 6, "dim": 128, "sequence": 128, **(config or {})}),
         "metrics.jsonl": "\n".join(map(json.dumps, steps)),
-        "timeline.json": json.dumps({"version": 1, "schedule": schedule.name, "ranks": schedule.ranks, **timelines}),
+        "timeline.json": RunTimelines(schedule.name, predicted, measured).to_json(),
         "profile.json": profile.to_json(),
         "explain.json": json.dumps(found.as_data()),
         **({} if plan is None else {"plan.json": plan.to_json()}),

@@ -11,6 +11,7 @@ import typer
 from headrace.cli.output import make_output_robust
 from headrace.cli.plan import plan
 from headrace.cli.plot import plot
+from headrace.cli.play import play
 from headrace.cli.profile import profile
 from headrace.cli.report import report
 from headrace.cli.reproduce import reproduce
@@ -56,6 +57,7 @@ app.command()(simulate)
 app.add_typer(schedules, name="schedules")
 app.command()(report)
 app.add_typer(plot, name="plot")
+app.command()(play)
 app.command()(reproduce)
 
 

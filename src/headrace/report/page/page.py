@@ -35,7 +35,15 @@ DATA: Final = "data"
 """The id of the element with the JSON."""
 
 
-def page(title: str, lead: str, sections: Iterable[str], data: Any, scripts: Sequence[str], footer: str = "") -> str:
+def page(
+    title: str,
+    lead: str,
+    sections: Iterable[str],
+    data: Any,
+    scripts: Sequence[str],
+    footer: str = "",
+    style: str = "",
+) -> str:
     """The text of the page.
 
     Args:
@@ -45,6 +53,7 @@ def page(title: str, lead: str, sections: Iterable[str], data: Any, scripts: Seq
         data: plain data for the scripts: `JSON.parse(document.getElementById("data").textContent)`.
         scripts: what runs after COMPONENTS, as JavaScript text, see `asset`.
         footer: HTML.
+        style: CSS behind that of all pages.
     """
     code = [*map(asset, COMPONENTS), *scripts]
     allowed = " ".join(f"'sha256-{b64encode(sha256(text.encode()).digest()).decode()}'" for text in code)
@@ -59,7 +68,7 @@ def page(title: str, lead: str, sections: Iterable[str], data: Any, scripts: Seq
         '<meta name="color-scheme" content="light dark">',
         f"<title>{escape(title)}</title>",
         '<link rel="icon" href="data:,">',  # so that no browser asks a server for one
-        f"<style>{asset('style.css')}</style>",
+        f"<style>{asset('style.css')}{style}</style>",
         "</head>",
         "<body>",
         '<a class="skip" href="#main">Skip to the charts</a>',

@@ -1,0 +1,47 @@
+"use strict";
+/* How many bytes each rank holds over the time of a step, as headrace.simulate.memory counts them: what an action
+   takes, it takes when it begins; what it gives back, it gives back when it ends. */
+
+const Bytes = (() => {
+  const spread = (value, stages) => (Array.isArray(value) ? value : Array(stages).fill(value ?? 0));
+
+  /** Per rank, [seconds, bytes] wherever the bytes change, the first at 0. `memory`: the fields of headrace Memory. */
+  function overTime(schedule, timeline, memory) {
+    const stages = schedule.lanes[0].length;
+    const names = ["activations", "for_weight", "stage_input", "parameters", "version"];
+    const of = Object.fromEntries(names.map((name) => [name, spread(memory[name], stages)]));
+    return schedule.rows.map((row, rank) => {
+      const always = Rows.stagesOf(schedule, rank).reduce((sum, stage) => sum + of.parameters[stage], 0);
+      const moments = [[0, always]];
+      changes(schedule, row, of).forEach(([takes, leaves], at) => {
+        const { start, end } = timeline.tracks[rank][at];
+        if (takes) moments.push([start, takes]);
+        if (leaves) moments.push([end, leaves]);
+      });
+      let held = 0;
+      return moments.sort(([a], [b]) => a - b).map(([moment, change]) => [moment, (held += change)]);
+    });
+  }
+
+  /** What each action of a row takes at its begin and at its end; less than 0 where it gives back. */
+  function changes(schedule, row, of) {
+    const recomputed = new Set(row.filter(({ kind }) => kind === "R").map(({ stage, k }) => `${stage},${k}`));
+    const { stashes, drops } = Versions.stashed(schedule, row);
+    return row.map(({ stage, kind, k }, at) => {
+      let [takes, leaves] = [0, 0];
+      if (kind === "F") takes = recomputed.has(`${stage},${k}`) ? of.stage_input[stage] : of.activations[stage];
+      else if (kind === "R") takes = of.activations[stage] - of.stage_input[stage];
+      else if (kind === "B") leaves = -of.activations[stage];
+      else if (kind === "I") leaves = of.for_weight[stage] - of.activations[stage];
+      else if (kind === "W") leaves = -of.for_weight[stage];
+      return [
+        takes + (stashes.has(at) ? of.version[stage] : 0),
+        leaves - (drops.has(at) ? of.version[stage] : 0),
+      ];
+    });
+  }
+
+  const peak = (steps) => steps.reduce((most, [, held]) => Math.max(most, held), -Infinity);
+
+  return { overTime, peak };
+})();
