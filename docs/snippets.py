@@ -125,23 +125,24 @@ def run(page: str, *, slow: bool = False) -> list[Output]:
 
 def _outputs(page: str, *, slow: bool) -> Iterator[Output]:
     namespace: dict[str, Any] = {"__name__": "__main__"}
-    printed = ""
+    printed: str | None = None  # by the Python right above
     for block in blocks(page):
         name = block.mark("file")
         if name is not None:
             Path(name).write_text(block.text, encoding="utf-8")
+            printed = None
         elif block.language not in _RUN or block.mark("not run") is not None or (block.mark("slow") == "" and not slow):
-            printed = ""
+            printed = None
         elif block.language == "python":
             with contextlib.redirect_stdout(io.StringIO()) as out:
                 exec(compile(block.text, f"line {block.line} of the page", "exec"), namespace)
             printed = _tidy(out.getvalue())
-        elif block.language == "text" and block.follows and printed:
+        elif block.language == "text" and block.follows and printed is not None:
             measured = block.mark("measured") is not None
             yield Output(block.line, block.text, printed, measured, block.start, block.end)
         elif block.language == "console":
             yield from _console(block)
-            printed = ""
+            printed = None
 
 
 def _console(block: Block) -> Iterator[Output]:

@@ -1,6 +1,5 @@
 """Every block of every page of docs/ runs, and prints what the page shows."""
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,9 +20,9 @@ def has_slow(page: Path) -> bool:
 
 
 @pytest.fixture(autouse=True)
-def _torch_as_before(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setitem(os.environ, "OMP_NUM_THREADS", "1")
+def _one_thread() -> Iterator[None]:
     threads = torch.get_num_threads()
+    torch.set_num_threads(1)
     with torch.random.fork_rng():
         yield
     torch.set_num_threads(threads)
@@ -36,7 +35,7 @@ def test_a_page_says_what_happens(page: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("page", filter(has_slow, PAGES), ids=name)
+@pytest.mark.parametrize("page", [page for page in PAGES if has_slow(page)], ids=name)
 def test_a_page_says_what_happens_slow_blocks_included(page: Path) -> None:
     check(page, slow=True)
 

@@ -1,7 +1,7 @@
 """Docstrings as this project writes them, for autodoc, which takes them for reStructuredText.
 
-* Drawings and examples stand indented, without a `::` before: Sphinx would take such a block for a quotation and run
-  its lines together.
+* Drawings and examples stand indented, and short tables in columns, without a `::` before: Sphinx would run their lines
+  together.
 * "ranks: p." is a short description, but `p.` alone on its line would be item p of a list.
 """
 
@@ -10,21 +10,22 @@ from typing import Any, Final
 
 from sphinx.application import Sphinx
 
-_LOOKS_LIKE_AN_ITEM: Final = re.compile(r"^(\s*:[^:]*: )(?=\w+\.)")
+_ITEM: Final = re.compile(r"^(\s*:[^:]*: )(?=\w+\.)")
+_COLUMNS: Final = re.compile(r"\S {3,}\S")
 
 
 def _as_sphinx_reads_them(app: Sphinx, what: str, name: str, object_: Any, options: Any, lines: list[str]) -> None:
     written: list[str] = []
-    in_block = in_field = False
-    for line in lines:
+    in_field = False
+    in_block = False
+    for before, line in zip(["", *lines], lines, strict=False):
         indented = line.startswith("    ")
-        in_field = line.startswith((":", ".. ")) or (in_field and (indented or not line.strip()))
-        if line.strip() and not indented:
-            in_block = False
-        elif indented and not in_block and not in_field and written and not written[-1].strip():
-            written += ["::", ""]
-            in_block = True
-        written.append(_LOOKS_LIKE_AN_ITEM.sub(r"\1\\", line))
+        if line.strip() and not before.strip():  # a paragraph begins
+            in_field = line.startswith((":", ".. ")) or (in_field and indented)
+            was_in_block, in_block = in_block, not in_field and (indented or bool(_COLUMNS.search(line)))
+            if in_block and not was_in_block:
+                written += ["::", ""]
+        written.append(f"    {line}" if in_block else _ITEM.sub(r"\1\\", line))
     lines[:] = written
 
 
