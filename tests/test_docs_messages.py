@@ -3,7 +3,6 @@
 import ast
 import re
 from functools import cache
-from pathlib import Path
 
 import pytest
 from test_docs import DOCS

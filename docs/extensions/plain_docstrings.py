@@ -14,7 +14,8 @@ _ITEM: Final = re.compile(r"^(\s*:[^:]*: )(?=\w+\.)")
 _COLUMNS: Final = re.compile(r"\S {3,}\S")
 
 
-def _as_sphinx_reads_them(app: Sphinx, what: str, name: str, object_: Any, options: Any, lines: list[str]) -> None:
+def _as_sphinx_reads_them(*event: Any) -> None:
+    lines: list[str] = event[-1]
     written: list[str] = []
     in_field = False
     in_block = False
