@@ -186,7 +186,8 @@ def _executed(command: list[str]) -> tuple[int, str]:
 
 
 def _tidy(text: str) -> str:
-    lines = [line.rstrip() for line in text.strip("\n").splitlines()]
+    """As a page shows it: where Python lives is nobody's business."""
+    lines = [line.rstrip() for line in text.replace(sys.base_prefix, "…").strip("\n").splitlines()]
     return "".join(f"{line}\n" for line in lines)
 
 
