@@ -29,6 +29,7 @@ python_maximum_signature_line_length = 100
 html_theme = "furo"
 html_title = "Headrace"
 html_show_sphinx = False
+html_show_copyright = False
 html_copy_source = False
 html_css_files = ["wide.css"]
 html_static_path = ["static"]
