@@ -32,6 +32,7 @@ course: $(READY)
 docs: $(READY)
 	$(VENV)/bin/python docs/make_schedules.py
 	$(VENV)/bin/python docs/make_planning.py
+	$(VENV)/bin/python docs/make_pictures.py
 	$(VENV)/bin/python docs/make_outputs.py
 	$(VENV)/bin/sphinx-build -q -W --keep-going -E -b html docs docs/_build
 	@echo "the site begins at docs/_build/index.html"
