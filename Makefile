@@ -32,6 +32,10 @@ course: $(READY)
 docs: $(READY)
 	$(VENV)/bin/python docs/make_schedules.py
 	$(VENV)/bin/python docs/make_planning.py
+	$(VENV)/bin/python docs/make_pictures.py
+	$(VENV)/bin/python docs/make_outputs.py
+	$(VENV)/bin/sphinx-build -q -W --keep-going -E -b html docs docs/_build
+	@echo "the site begins at docs/_build/index.html"
 
 # constraints.txt names the exact version of torch, so that pip takes the build that fits this machine.
 $(READY): pyproject.toml constraints.txt
@@ -41,4 +45,4 @@ $(READY): pyproject.toml constraints.txt
 	touch $(READY)
 
 clean:
-	rm -rf $(VENV) build dist runs src/*.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) build dist runs docs/_build src/*.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
