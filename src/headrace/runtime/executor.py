@@ -29,6 +29,8 @@ from headrace.timeline import Span
 Overlap = Callable[[Callable[[], None], Callable[[], None]], None]
 """Runs a forward and a backward at once: both must have been called, in this thread, when it returns."""
 
+_EACH_ONCE = "overlap must call both functions that it is given, each once, and return when both ran"
+
 
 class Executor:
     """Performs rows of schedules with the stages that one rank holds.
@@ -114,16 +116,21 @@ class Executor:
     def _at_once(self, acting: Acting, cell: tuple[Action, ...], received: list[Any]) -> list[Any]:
         made: dict[Action, Any] = {}
 
-        def forward() -> None:
-            made[cell[0]] = acting.perform(cell[0], received[0])
+        def half(which: int) -> Callable[[], None]:
+            begun: list[bool] = []
 
-        def backward() -> None:
-            made[cell[1]] = acting.perform(cell[1], received[1])
+            def perform() -> None:
+                if begun:
+                    raise ValueError(f"{_EACH_ONCE}: it called the {('first', 'second')[which]} twice")
+                begun.append(True)
+                made[cell[which]] = acting.perform(cell[which], received[which])
+
+            return perform
 
         if self._overlap is not None:
-            self._overlap(forward, backward)
-        if len(made) < 2:
-            raise ValueError("overlap must call both functions that it is given, each once, and return when both ran")
+            self._overlap(half(0), half(1))
+        if len(made) < len(cell):
+            raise ValueError(_EACH_ONCE)
         return [made[action] for action in cell]
 
 
