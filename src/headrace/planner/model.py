@@ -9,7 +9,8 @@ import torch
 from torch import nn
 from torch.utils import _pytree as pytree
 
-from headrace.analytic import estimate, load_hardware
+from headrace.analytic import load_hardware
+from headrace.analytic.estimate import estimate
 from headrace.costs import Bytes, Seconds
 from headrace.layer_costs import LayerCosts
 from headrace.planner.build_plan import make_plan
