@@ -9,8 +9,9 @@ from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from headrace.analytic import Hardware, estimate, load_hardware
+from headrace.analytic import Hardware, load_hardware
 from headrace.analytic.chain import trace_chain
+from headrace.analytic.estimate import estimate
 from headrace.models import amoebanet, gpt, next_byte_loss, transformer, transformer_6b, translation
 
 CPU = load_hardware("cpu")

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from headrace.analytic import hardware_names
 from headrace.cli.exits import Exit
 from headrace.cli.main import app
 from headrace.planner import read_plan
@@ -50,6 +51,12 @@ def test_a_plan_for_hardware_that_is_not_here() -> None:
     assert plan["made_with"]["devices"] == ["NVIDIA V100 SXM2 16 GB, NVLink 2"] * 2
     assert plan["schedule"]["name"] in ("1f1b", "zb-h1")
     assert plan["alternatives"]
+
+
+def test_help_names_the_hardware(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "1000")
+    _, out, _ = run("plan", "--help")
+    assert all(name in out for name in hardware_names())
 
 
 def test_what_does_not_fit_ends_with_three_and_says_what_would() -> None:

@@ -29,7 +29,7 @@ from headrace.simulate import simulate
 from headrace.simulate.corrected import corrected
 from headrace.timeline import Timeline
 from headrace.train.config import TrainConfig
-from headrace.train.job import StepRecord, train
+from headrace.train.job import Prepared, StepRecord, train
 from headrace.train.move import moved
 
 pytestmark = pytest.mark.filterwarnings("ignore::headrace.runtime.model.warn.BatchStatisticsWarning")
@@ -88,6 +88,13 @@ def test_actions_of_segments_are_shares_of_a_micro_batch() -> None:
     schedule = build("seq1f1b", ranks=2, micro_batches=4)
     costs = layers([1 / schedule.segments] * 8).stage_costs((4, 4))
     assert corrected(layers([1] * 8), schedule, (4, 4), simulate(schedule, costs)).seconds == (3,) * 8
+
+
+def test_no_alternative_is_listed_twice() -> None:
+    run = a_run(cut=(7, 1))
+    listed = [other.schedule for other in replan(run, step_of(run)).plan.alternatives]
+    assert len(set(listed)) == len(listed)
+    assert {"1f1b with m=4", "1f1b with m=4, cut as it ran"} <= set(listed)
 
 
 # -- planning again --------------------------------------------------------------------------------------------------
@@ -330,18 +337,25 @@ def lopsided(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out / "plan.json"
 
 
+def note(found: list[Replanned], followed_by: list[Prepared], replanned: Replanned, prepared: Prepared) -> None:
+    found.append(replanned)
+    followed_by.append(prepared)
+
+
 def test_training_goes_on_with_a_better_cut_and_the_same_bits(text: Path, lopsided: Path) -> None:
     runs = []
     for replan_after in (None, 4):
         records: list[StepRecord] = []
         found: list[Replanned] = []
+        followed_by: list[Prepared] = []
         config = TrainConfig(
             **TINY, steps=8, data=str(text), plan=str(lopsided), replan_after=replan_after, replan="cut"
         )
-        result = train(config, on_step=records.append, on_replan=found.append)
+        result = train(config, on_step=records.append, on_replan=partial(note, found, followed_by))
         runs.append([(r.loss, r.gradient_norm, r.learning_rate, r.held_out_loss) for r in records])
     assert runs[0] == runs[1]
     (again,) = found
+    assert followed_by == [result.prepared]
     assert again.worth_it
     assert result.replanned == again
     assert result.prepared.cut == result.run.cut == again.plan.cut != (5, 1)
@@ -359,6 +373,7 @@ def test_the_command_plans_again_and_leaves_what_the_next_plan_needs(
     done = CliRunner().invoke(app, [*train_it, "--replan-after", "5"])
     assert done.exit_code == 0, done.output
     assert "after 5 steps: re-planning gains " in done.stdout
+    assert done.stdout.count("0: embedding") == 2  # the cut before, and the cut after
     assert "waiting that no cost explains" in done.stdout
     assert f"headrace plan --from {out}" in done.stderr
     explanation = json.loads((out / "explain.json").read_text())

@@ -52,10 +52,18 @@ def test_blanks_and_idle_cells_mean_nothing():
         (" \n\n", r"there is no row"),
         ("0F0,0B0\n2F0,2B0", r"stage 1 is missing: stages are numbered 0…2 and each needs a rank"),
         ("0F0,999999999999B0", r"stage 1 is missing"),  # found without counting that far
+        ("0F0,0B0,0F999999999999", r"micro-batch 1 is missing: micro-batches are numbered 0…999999999999 and each"),
+        ("0F0,0B0,0F" + "9" * 5000, r"row 1, column 3: '0F9{38}…' is not an action"),
     ],
 )
 def test_malformed_grids_are_refused_by_place(text, message):
     with pytest.raises(ValueError, match=message):
+        parse(text)
+
+
+@pytest.mark.parametrize("text", [None, 5, b"0F0,0B0", ["0F0,0B0"]])
+def test_what_is_no_text_is_refused(text):
+    with pytest.raises(TypeError, match="must be a string with one line per rank, such as 0F0,0B0; read a file first"):
         parse(text)
 
 

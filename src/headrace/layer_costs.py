@@ -93,8 +93,7 @@ class LayerCosts:
         Raises:
             ValueError: the cut has an empty stage, or not as many layers as there are.
         """
-        if any(count < 1 for count in cut) or sum(cut) != self.layers:
-            raise ValueError(f"cut={tuple(cut)} must give every stage a layer or more, {self.layers} layers in all")
+        whole(cut, self.layers)
         ends = [sum(cut[: stage + 1]) for stage in range(len(cut))]
         boundary = [self.output[end - 1] for end in ends[:-1]]
         held = [p + t for p, t in zip(stage_sums(self.parameters, cut), stage_sums(self.trained, cut), strict=True)]
@@ -118,6 +117,19 @@ class LayerCosts:
             return self
         shares: dict[str, Any] = {name: tuple(x / segments for x in getattr(self, name)) for name in _SIZED}
         return replace(self, **shares)
+
+
+def whole(cut: Sequence[int], layers: int) -> None:
+    """Refuse a cut that leaves a stage empty or a layer out.
+
+    Raises:
+        ValueError: it does.
+    """
+    if any(count < 1 for count in cut) or sum(cut) != layers:
+        raise ValueError(
+            f"cut={tuple(cut)} must give every stage a layer or more, {layers} layers in all: "
+            "partition(seconds_of_each_layer, stages) finds one"
+        )
 
 
 def stage_sums(values: Sequence[_Number], cut: Sequence[int]) -> list[_Number]:

@@ -90,6 +90,16 @@ def test_an_overlap_that_calls_only_one_half_is_a_failure_that_says_so(which: in
     assert caught.value.action in {action for row in PAIRED[1].rows for action in row}
 
 
+@pytest.mark.parametrize(("which", "name"), [(0, "first"), (1, "second")])
+def test_an_overlap_that_calls_a_half_twice_is_a_failure_that_says_so(which: int, name: str) -> None:
+    def overlap(*halves: Half) -> None:
+        alternately(*halves)
+        halves[which]()
+
+    with pytest.raises(PipelineFailure, match=f"each once, and return when both ran: it called the {name} twice"):
+        spans_of(PAIRED[1], overlap=overlap)
+
+
 def test_an_error_in_overlap_itself_is_the_cause() -> None:
     def overlap(*_: Half) -> None:
         raise OSError("no second stream")

@@ -10,8 +10,8 @@ import typer
 
 from headrace.cli.output import make_output_robust
 from headrace.cli.plan import plan
-from headrace.cli.plot import plot
 from headrace.cli.play import play
+from headrace.cli.plot import plot
 from headrace.cli.profile import profile
 from headrace.cli.report import report
 from headrace.cli.reproduce import reproduce

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from headrace.analytic.hardware import hardware_names
 from headrace.cli.exits import Exit
 from headrace.cli.output import fail, print_json, stdout, user_arguments
 from headrace.cli.typed import whole_numbers
@@ -39,7 +40,11 @@ def plan(
     batch: Annotated[int, typer.Option(help="Rows per step.")] = _DEFAULT.batch,
     ranks: Annotated[int, typer.Option(help="Ranks that there are.")] = _DEFAULT.ranks,
     hardware: Annotated[
-        str | None, typer.Option(help="A device that is not here, such as v100-16g, or a TOML file; else it measures.")
+        str | None,
+        typer.Option(
+            help=f"A device that is not here: {', '.join(hardware_names())}, or a TOML file.",
+            show_default="it measures",
+        ),
     ] = None,
     memory: Annotated[
         str | None, typer.Option(help="Of each rank, such as 16GiB.", show_default="that of --hardware")

@@ -73,10 +73,14 @@ class TrainScreen:
             self._held_out = f", held out {record.held_out_loss:.3f}"
         self._progress.update(self._task, advance=1, losses=f"loss {record.loss:.3f}{self._held_out}")
 
-    def replanned(self, found: Replanned) -> None:
-        """Show what re-planning came to."""
-        if self._results is not None:
-            self._results.print(f"after {self._config.replan_after} steps: {found}\n", soft_wrap=True)
+    def replanned(self, found: Replanned, prepared: Prepared) -> None:
+        """Show what re-planning came to, and the cut of the steps that follow if it is another."""
+        if self._results is None:
+            return
+        self._results.print(f"after {self._config.replan_after} steps: {found}\n", soft_wrap=True)
+        if found.worth_it:
+            self._results.print(_cut_table(prepared))
+            self._results.print()
 
     def result(self, result: Result, explanation: Explanation) -> None:
         """Show what came out, predicted beside measured and why they differ, and one real step."""

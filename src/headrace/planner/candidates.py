@@ -60,14 +60,17 @@ def candidates(request: Request) -> Iterator[Candidate]:
         ranks, rows = request.ranks // replicas, request.batch // replicas
         for name in request.names:
             for options in _options(name, ranks, request.layers):
-                for m in request.micro_batches or _numbers(ranks, rows):
+                for m in request.micro_batches or usual_numbers(ranks, rows):
                     if m > rows:
                         continue
                     yield Candidate(name, ranks, m, replicas, -(-rows // m), options)
 
 
-def _numbers(ranks: int, rows: int) -> list[int]:
-    """Fewer micro-batches mean more bubble, more of them smaller ones: from p to 8p, or what the batch allows."""
+def usual_numbers(ranks: int, rows: int) -> list[int]:
+    """The numbers of micro-batches to choose from where none are given: from p to 8p, or what the batch allows.
+
+    Fewer mean more bubble, more of them smaller ones.
+    """
     found = {ranks, 2 * ranks, 4 * ranks, 8 * ranks} if ranks > 1 else {1, 2, 4}
     fitting = sorted(m for m in found if m <= rows)
     return fitting or [rows]

@@ -9,10 +9,12 @@ import torch
 from torch import nn
 from torch.utils import _pytree as pytree
 
-from headrace.analytic import estimate, load_hardware
+from headrace.analytic import load_hardware
+from headrace.analytic.estimate import estimate
 from headrace.costs import Bytes, Seconds
 from headrace.layer_costs import LayerCosts
 from headrace.planner.build_plan import make_plan
+from headrace.planner.candidates import usual_numbers
 from headrace.planner.plan import Plan
 from headrace.planner.request import Request
 from headrace.profiling import profile_as_rank
@@ -191,7 +193,7 @@ def refuse_stale(plan: Plan, model: nn.Sequential, rows: int | None = None) -> N
 
 def _row_sizes(rows: int, ranks: int, micro_batches: Sequence[int] | None) -> list[int]:
     """The smallest, the largest and a middle one of the sizes that micro-batches may have."""
-    numbers = micro_batches or [ranks, 2 * ranks, 4 * ranks, 8 * ranks]
+    numbers = micro_batches or usual_numbers(ranks, rows)
     sizes = sorted({-(-rows // m) for m in numbers if m <= rows} or {1})
     return sorted({sizes[0], sizes[len(sizes) // 2], sizes[-1]})[:_SIZES]
 

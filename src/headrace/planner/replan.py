@@ -77,13 +77,22 @@ class Replanned:
 
 @dataclass(frozen=True)
 class _Given(Candidate):
-    """A candidate whose schedule is at hand, whatever made it."""
+    """A candidate whose schedule is at hand, whatever made it.
+
+    Attributes:
+        schedule: of the run.
+        note: what tells it from others of this name.
+    """
 
     schedule: Schedule = field(kw_only=True)
+    note: str = field(default="", kw_only=True)
 
     def build(self) -> Schedule:
         """The schedule itself."""
         return self.schedule
+
+    def __str__(self) -> str:
+        return super().__str__() + self.note
 
 
 def replan(
@@ -129,7 +138,7 @@ def replan(
     own = _own(run, layers, link)
     asked_for = schedules is None or run.schedule.name in schedules
     stays = asked_for and run.micro_batches in (request.micro_batches or ()) and own.fits(request)
-    found = ([own] if stays else []) + (_own_schedule_recut(own, layers, request) if asked_for else [])
+    found = ([own] if stays else []) + (_own_schedule_recut(run, own, layers, request) if asked_for else [])
     bound = own.seconds
     refused: tuple[tuple[Candidate, str], ...] = ()
     recomputes = own.recomputes and memory is None
@@ -158,7 +167,7 @@ def _own(run: RunProfile, layers: LayerCosts, link: Link) -> Appraised:
     runs = joined(run.schedule)
     kinds = {(action.stage, action.kind) for row in run.schedule.rows for action in row}
     return Appraised(
-        candidate=_candidate(run),
+        candidate=replace(_candidate(run), note=", cut as it ran"),
         schedule=run.schedule,
         cut=run.cut,
         recomputes=tuple(stage for stage in range(run.schedule.stages) if (stage, RECOMPUTE) in kinds),
@@ -168,16 +177,16 @@ def _own(run: RunProfile, layers: LayerCosts, link: Link) -> Appraised:
     )
 
 
-def _own_schedule_recut(own: Appraised, layers: LayerCosts, request: Request) -> list[Appraised]:
+def _own_schedule_recut(run: RunProfile, own: Appraised, layers: LayerCosts, request: Request) -> list[Appraised]:
     """The run's schedule with the cut that is best for it; nothing if none fits."""
     try:
-        found = at_close(own.candidate, replace(request, sizes=[layers], recompute="never"))
+        found = at_close(_candidate(run), replace(request, sizes=[layers], recompute="never"))
     except NoCutFits:
         return []
     return [replace(found, recomputes=own.recomputes)]
 
 
-def _candidate(run: RunProfile) -> Candidate:
+def _candidate(run: RunProfile) -> _Given:
     rows = run.layers.rows
     return _Given(run.schedule.name, run.schedule.ranks, run.micro_batches, 1, rows, schedule=run.schedule)
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from headrace.costs import Bytes, Costs, Seconds
-from headrace.layer_costs import LayerCosts, stage_sums
+from headrace.layer_costs import LayerCosts, stage_sums, whole
 from headrace.profiling.bytes_held import Held
 
 
@@ -61,11 +61,7 @@ class LayerProfile:
         Raises:
             ValueError: the cut has an empty stage, or not as many layers as the model.
         """
-        if any(count < 1 for count in cut) or sum(cut) != len(self.names):
-            raise ValueError(
-                f"cut={tuple(cut)} must give every stage a layer or more, {len(self.names)} layers in all: "
-                "take it from partition(profile.costs, stages)"
-            )
+        whole(cut, len(self.names))
         inputs, weight = self._halves()
         parts = (self.forward, self.backward, inputs, weight)
         forward, backward, backward_input, backward_weight = (stage_sums(part, cut) for part in parts)

@@ -31,6 +31,8 @@ from headrace.timeline import Span
 Overlap = Callable[[Callable[[], None], Callable[[], None]], None]
 """Runs a forward and a backward at once: both must have been called, in this thread, when it returns."""
 
+_EACH_ONCE = "overlap must call both functions that it is given, each once, and return when both ran"
+
 
 class Executor:
     """Performs rows of schedules with the stages that one rank holds.
@@ -118,16 +120,21 @@ class Executor:
     def _at_once(self, perform: Perform, cell: tuple[Action, ...], received: list[Any]) -> list[Any]:
         made: dict[Action, Any] = {}
 
-        def forward() -> None:
-            made[cell[0]] = perform(cell[0], received[0])
+        def half(which: int) -> Callable[[], None]:
+            begun: list[bool] = []
 
-        def backward() -> None:
-            made[cell[1]] = perform(cell[1], received[1])
+            def begin() -> None:
+                if begun:
+                    raise ValueError(f"{_EACH_ONCE}: it called the {('first', 'second')[which]} twice")
+                begun.append(True)
+                made[cell[which]] = perform(cell[which], received[which])
+
+            return begin
 
         if self._overlap is not None:
-            self._overlap(forward, backward)
-        if len(made) < 2:
-            raise ValueError("overlap must call both functions that it is given, each once, and return when both ran")
+            self._overlap(half(0), half(1))
+        if len(made) < len(cell):
+            raise ValueError(_EACH_ONCE)
         return [made[action] for action in cell]
 
 

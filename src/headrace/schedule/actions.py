@@ -36,7 +36,8 @@ KIND_NAMES: Final[dict[Kind, str]] = {
     "U": "update",
 }
 
-_NOTATION = re.compile(r"(0|[1-9][0-9]*)([FBIWRU])(0|[1-9][0-9]*)")
+_NOTATION = re.compile(r"(0|[1-9][0-9]{0,17})([FBIWRU])(0|[1-9][0-9]{0,17})")
+_SHOWN = 40  # characters of what is no action
 
 
 class Action(NamedTuple):
@@ -58,9 +59,10 @@ class Action(NamedTuple):
         """
         match = _NOTATION.fullmatch(text)
         if match is None:
+            shown = text if len(text) <= _SHOWN else text[:_SHOWN] + "…"
             raise ValueError(
-                f"{text!r} is not an action: write stage, kind and micro-batch, such as 2F0, "
-                f"with a kind out of {', '.join(KIND_NAMES)} and no leading zeros"
+                f"{shown!r} is not an action: write stage, kind and "
+                f"micro-batch, such as 2F0, with a kind out of {', '.join(KIND_NAMES)} and no leading zeros"
             )
         stage, kind, micro_batch = match.groups()
         return cls(int(stage), cast(Kind, kind), int(micro_batch))

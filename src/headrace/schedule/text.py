@@ -30,9 +30,12 @@ def parse(text: str, name: str = "custom") -> Schedule:
     """Read a grid. Placement and the number of micro-batches follow from its cells. The result is not yet checked.
 
     Raises:
-        ValueError: a cell is malformed (named by row and column, from 1), a stage is missing, or a stage is on two
-            ranks for one micro-batch.
+        TypeError: `text` is no string.
+        ValueError: a cell is malformed (named by row and column, from 1), a stage or a micro-batch is missing, or a
+            stage is on two ranks for one micro-batch.
     """
+    if not isinstance(text, str):
+        raise TypeError(f"text={text!r} must be a string with one line per rank, such as 0F0,0B0; read a file first")
     notes: dict[str, int] = {}
     rows: list[tuple[Action, ...]] = []
     pairs: set[Action] = set()
@@ -61,6 +64,8 @@ def parse(text: str, name: str = "custom") -> Schedule:
         rows.append(tuple(row))
     if not rows:
         raise ValueError("there is no row: write one line per rank, such as 0F0,0B0")
+    _none_missing("stage", "stages", {stage for stage, _ in holder}, "a rank")
+    _none_missing("micro-batch", "micro-batches", {k for _, k in holder}, "a forward")
     micro_batches = 1 + max(k for _, k in holder)
     return Schedule(name, tuple(rows), _placement(holder, micro_batches), micro_batches, frozenset(pairs), **notes)
 
@@ -84,12 +89,16 @@ def _note(line: str) -> dict[str, int]:
     return {name: int(value)}
 
 
+def _none_missing(one: str, several: str, numbers: set[int], needs: str) -> None:
+    """Refuse numbers with a gap, without counting further than there are numbers."""
+    absent = next(number for number in range(len(numbers) + 1) if number not in numbers)
+    if absent < max(numbers):
+        raise ValueError(f"{one} {absent} is missing: {several} are numbered 0…{max(numbers)} and each needs {needs}")
+
+
 def _placement(holder: dict[tuple[int, int], int], micro_batches: int) -> Placement:
     """The fewest lanes that explain which rank holds which stage for which micro-batch, taken in order."""
     stages = {stage for stage, _ in holder}
-    absent = next(stage for stage in range(len(stages) + 1) if stage not in stages)
-    if absent < max(stages):
-        raise ValueError(f"stage {absent} is missing: stages are numbered 0…{max(stages)} and each needs a rank")
     of: list[dict[int, int]] = [{} for _ in range(micro_batches)]  # the ranks of each micro-batch's stages
     for (stage, k), rank in holder.items():
         of[k][stage] = rank

@@ -111,7 +111,7 @@ def train(
     config: TrainConfig,
     on_ready: Callable[[Prepared], None] = lambda _: None,
     on_step: Callable[[StepRecord], None] = lambda _: None,
-    on_replan: Callable[[Replanned], None] = lambda _: None,
+    on_replan: Callable[[Replanned, Prepared], None] = lambda _, __: None,
 ) -> Result:
     """Run the job; under torchrun, in every process.
 
@@ -119,7 +119,8 @@ def train(
         config: what to do.
         on_ready: called once, before the first step.
         on_step: called after every step.
-        on_replan: called when it was planned again, whether or not there was something to gain.
+        on_replan: called when it was planned again, whether or not there was something to gain, with what the steps
+            that follow run.
 
     Raises:
         ValueError, OSError: the configuration or the data does not fit.
@@ -168,7 +169,7 @@ def train(
                     run = replace(run, schedule=order, cut=cut)
                     prepared = _prepared(text.notes, profile, order, cut, replanned.costs)
                     clock.begin_again()
-                on_replan(replanned)
+                on_replan(replanned, prepared)
             start = time.perf_counter()
             rate = learning_rate(step, config.steps, config.warm_up, config.learning_rate)
             for group in optimizer.param_groups:
