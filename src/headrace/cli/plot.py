@@ -92,7 +92,8 @@ def memory(
 
 def _peak_memory(chosen: "Chosen", ranks: int, counts: list[int]) -> PeakMemory:
     """Measured with real steps; the bytes per row of the formulas are counted from shapes."""
-    from headrace.analytic import estimate, load_hardware
+    from headrace.analytic import load_hardware
+    from headrace.analytic.estimate import estimate
     from headrace.partition import partition
     from headrace.profiling.rank_bytes import bytes_of_step
     from headrace.runtime.batch.microbatch import count_rows
