@@ -5,7 +5,7 @@ VENV := .venv
 READY := $(VENV)/.ready
 TRAIN_ARGS ?=
 
-.PHONY: train test test-all lint format docs course clean
+.PHONY: train test test-all lint format docs screenshots course clean
 
 train: $(READY)
 	$(VENV)/bin/headrace train $(TRAIN_ARGS)
@@ -36,6 +36,10 @@ docs: $(READY)
 	$(VENV)/bin/python docs/make_outputs.py
 	$(VENV)/bin/sphinx-build -q -W --keep-going -E -b html docs docs/_build
 	@echo "the site begins at docs/_build/index.html"
+
+# needs a Chromium, which the pages themselves do not
+screenshots: $(READY)
+	$(VENV)/bin/python docs/make_screenshots.py
 
 # constraints.txt names the exact version of torch, so that pip takes the build that fits this machine.
 $(READY): pyproject.toml constraints.txt
