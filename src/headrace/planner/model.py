@@ -19,6 +19,7 @@ from headrace.planner.plan import Plan
 from headrace.planner.request import Request
 from headrace.profiling import profile_as_rank
 from headrace.profiling.links import measure_links
+from headrace.profiling.rehearsal import rehearsed
 from headrace.runtime.batch.loss import LossFn
 from headrace.runtime.batch.microbatch import count_rows
 from headrace.runtime.model.cut import CutModel
@@ -124,7 +125,7 @@ def measured(
     sizes = []
     for some in _row_sizes(rows, ranks, micro_batches):
         profile = profile_as_rank(model, _first(x, some), ranks, loss_fn=loss_fn, target=_first(y, some))
-        sizes.append(profile.layer_costs(some, optimizer_bytes))
+        sizes.append(rehearsed(model, batch, loss_fn, profile.layer_costs(some, optimizer_bytes), ranks))
     device = next((str(p.device) for p in model.parameters()), "cpu")
     if ranks == 1 or process_count() not in (1, ranks):
         return Findings(tuple(sizes), rows, 0, None, None, device)

@@ -24,7 +24,6 @@ from torch.nn.parameter import is_lazy
 from headrace.costs import Seconds
 from headrace.profiling.as_found import left_as_found
 from headrace.profiling.bytes_held import Held, bytes_of
-from headrace.profiling.company import in_company
 from headrace.profiling.layer_profile import LayerProfile
 from headrace.profiling.probe import How, Probe, copy_of
 from headrace.runtime.model.chain import layers_of
@@ -40,7 +39,6 @@ def profile(
     target: Value = None,
     repeats: int = 5,
     warm_up: int = 2,
-    beside: int = 0,
 ) -> LayerProfile:
     """What the forward and the backward of each layer take, for one micro-batch.
 
@@ -57,7 +55,6 @@ def profile(
         target: what the loss function compares with, for this micro-batch.
         repeats: rounds that count.
         warm_up: rounds before them that don't.
-        beside: how many other ranks compute on the same CPU meanwhile; see `company`.
 
     Raises:
         TypeError: the model is not an nn.Sequential, or a layer hands on what cannot pass from stage to stage.
@@ -65,7 +62,7 @@ def profile(
         Exception: what a layer raises, with a note that names the layer.
     """
     at_least(1, repeats=repeats)
-    at_least(0, warm_up=warm_up, beside=beside)
+    at_least(0, warm_up=warm_up)
     if loss_fn is None and target is not None:
         raise ValueError("target is given without loss_fn: give both, or neither")
     layers = layers_of(model)
@@ -82,8 +79,7 @@ def profile(
             (how, round_ >= warm_up) for round_ in range(warm_up + repeats) for how in ("whole", "split")
         ]
         try:
-            with in_company(layers, sample, beside):
-                _run(probes, sample, devices, timed)
+            _run(probes, sample, devices, timed)
             _run(probes, sample, devices, [("count", False)])
         finally:
             torch.clear_autocast_cache()  # it may hold casts of weights that are about to be put back

@@ -1,6 +1,5 @@
 """Measure the layers as a rank will run them, once for all processes, and cut them by what was measured."""
 
-import os
 from typing import Any
 
 from torch import nn
@@ -17,7 +16,9 @@ from headrace.runtime.stage.boundary import Value
 def profile_as_rank(
     model: nn.Sequential, sample: Value, ranks: int, *, loss_fn: LossFn | None = None, target: Value = None
 ) -> LayerProfile:
-    """`profile`, with the intra-op threads that each of `ranks` ranks will have, and the others at work beside it.
+    """`profile`, with the intra-op threads that each of `ranks` ranks will have.
+
+    What ranks that compute at once cost each other, only `rehearsed` knows.
 
     Under torchrun the first process measures and the others get its numbers, so every process must call it.
 
@@ -28,7 +29,7 @@ def profile_as_rank(
     if process_rank() == 0:
         try:
             with computing_as_a_rank(ranks):
-                found = profile(model, sample, loss_fn=loss_fn, target=target, beside=_beside(model, ranks))
+                found = profile(model, sample, loss_fn=loss_fn, target=target)
         except Exception as error:
             from_first(error)
             raise
@@ -37,12 +38,6 @@ def profile_as_rank(
         raise found
     measured: LayerProfile = found
     return measured
-
-
-def _beside(model: nn.Module, ranks: int) -> int:
-    """How many ranks share the CPU with the one that is measured; on devices of their own they are out of the way."""
-    on_cpu = all(parameter.device.type == "cpu" for parameter in model.parameters())
-    return min(ranks, os.cpu_count() or 1) - 1 if on_cpu else 0
 
 
 def measured_cut(

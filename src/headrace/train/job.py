@@ -20,6 +20,7 @@ from headrace.planner.model import fingerprint, refuse_stale
 from headrace.planner.replan import Replanned, replan
 from headrace.planner.run_profile import RunProfile
 from headrace.profiling import LayerProfile, profile_as_rank
+from headrace.profiling.rehearsal import rehearsed
 from headrace.runtime.pipeline import Pipeline
 from headrace.runtime.process.processes import from_first
 from headrace.schedule.schedule import Schedule
@@ -137,7 +138,8 @@ def train(
     rows = -(-config.batch // config.micro_batches)
     x, y = (part[:rows].to(device) for part in batches.batch(0))
     profile = profile_as_rank(model, x, config.ranks, loss_fn=next_byte_loss, target=y)
-    cut = partition(profile.costs, order.stages) if config.plan is None else _planned_cut(config, model)
+    layers = rehearsed(model, batches.batch(0), next_byte_loss, profile.layer_costs(rows), config.ranks)
+    cut = partition(layers.seconds, order.stages) if config.plan is None else _planned_cut(config, model)
     make_optimizer = partial(torch.optim.AdamW, lr=config.learning_rate, betas=(0.9, 0.95), weight_decay=0.1)
     pipe = Pipeline(
         model,
@@ -150,8 +152,8 @@ def train(
     )
     try:
         devices = (device,) * config.ranks
-        run = RunProfile(profile.layer_costs(rows), config.batch, order, cut, fingerprint(model), devices)
-        costs = profile.stage_costs(cut, order.segments)
+        run = RunProfile(layers, config.batch, order, cut, fingerprint(model), devices)
+        costs = layers.of_segment(order.segments).stage_costs(cut)
         prepared = _prepared(text.notes, profile, order, cut, costs)
         on_ready(prepared)
         before = after = _held_out_loss(pipe, held_out)

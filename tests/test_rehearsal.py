@@ -1,0 +1,116 @@
+"""What a rehearsal says is what its steps took, and nothing of the model is left changed by it."""
+
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from headrace.costs import Costs
+from headrace.layer_costs import LayerCosts
+from headrace.profiling import profile, rehearsal
+from headrace.profiling.rehearsal import rehearsed
+from headrace.schedule import build
+from headrace.schedule.joined import split_in
+from headrace.schedule.schedule import Schedule
+from headrace.simulate import simulate, simulate_as_run
+from headrace.timeline import Timeline
+
+X, Y = torch.randn(8, 6), torch.randn(8, 6)
+LOSS = nn.functional.mse_loss
+
+
+def layers(count: int = 4) -> LayerCosts:
+    ones, none = (1.0,) * count, (0.0,) * count
+    names = tuple(f"layer{i}" for i in range(count))
+    return LayerCosts(names, 2, ones, ones, ones, none, none, none, none, none, none)
+
+
+def model() -> nn.Sequential:
+    torch.manual_seed(5)
+    return nn.Sequential(nn.Linear(6, 6), nn.BatchNorm1d(6), nn.Dropout(0.5), nn.Linear(6, 6))
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_nothing_is_left_changed(ranks: int) -> None:
+    own = model()
+    own[0].weight.grad = torch.ones(6, 6)
+    calls: list[Any] = []
+    own[0].weight.register_post_accumulate_grad_hook(calls.append)
+    before = {name: value.clone() for name, value in own.state_dict().items()}
+    state = torch.get_rng_state()
+    found = rehearsed(own, (X, Y), LOSS, layers(), ranks)
+    assert all(seconds > 0 for seconds in (*found.forward, *found.backward))
+    assert all(map(torch.equal, own.state_dict().values(), before.values()))
+    assert torch.equal(torch.get_rng_state(), state)
+    assert torch.equal(own[0].weight.grad, torch.ones(6, 6))
+    assert own[1].weight.grad is None
+    assert not calls
+
+
+def test_predictions_are_what_the_steps_took(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stages of two layers: 1F1B takes F 3, B 5 and then F 4, B 6; ZB-H1 takes 1 more for each F, and I 4, W 3."""
+
+    def steps(_: Any, batch: Any, __: Any, schedule: Schedule, cut: Sequence[int]) -> tuple[Schedule, Timeline]:
+        assert len(batch[0]) == 8
+        assert cut == (2, 2)
+        if schedule.name == "1f1b":
+            return schedule, simulate(schedule, Costs([3, 4], [4, 4], [1, 2]))
+        return schedule, simulate_as_run(schedule, Costs([4, 5], 4, 3, backward=6))
+
+    monkeypatch.setattr(rehearsal, "_steps", steps)
+    found = rehearsed(model(), (X, Y), LOSS, layers(), ranks=2)
+    costs = found.stage_costs((2, 2))
+    whole, halves = (build(name, ranks=2, micro_batches=4) for name in ("1f1b", "zb-h1"))
+    taken = simulate(whole, Costs([3, 4], [4, 4], [1, 2])).makespan
+    assert simulate(whole, costs).makespan == pytest.approx(taken, rel=1e-12)
+    assert costs.per_stage(2)["F"] == pytest.approx([3, 4])
+    assert costs.per_stage(2)["B"] == pytest.approx([5, 6])
+    assert split_in(halves.rows[0]) == frozenset() != split_in(halves.rows[1])  # so stage 0 shows B only, which is 6
+    assert costs.per_stage(2)["I"] == pytest.approx([6 / 2 + 1, 4 + 1])  # with what F costs more
+    assert costs.per_stage(2)["W"] == pytest.approx([6 / 2, 3])
+
+
+def test_what_goes_on_between_actions_is_spread_over_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    def steps(_: Any, __: Any, ___: Any, schedule: Schedule, ____: Any) -> tuple[Schedule, Timeline]:
+        spans = simulate(schedule, Costs(2, 2, 2)).spans
+        return schedule, Timeline(1, [s._replace(start=2 * s.start, end=s.start + s.end) for s in spans])
+
+    monkeypatch.setattr(rehearsal, "_steps", steps)
+    found = rehearsed(model(), (X, Y), LOSS, layers(), ranks=1)
+    schedule = build("1f1b", ranks=1, micro_batches=4)
+    taken = steps(None, None, None, schedule, None)[1].makespan
+    assert simulate(schedule, found.stage_costs((4,))).makespan == pytest.approx(taken, rel=1e-12)
+
+
+def test_a_batch_is_used_only_as_far_as_it_tells_something(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[int] = []
+    steps = rehearsal._steps
+
+    def watched(model: Any, batch: Any, *rest: Any) -> Any:
+        seen.append(len(batch[0]))
+        return steps(model, batch, *rest)
+
+    monkeypatch.setattr(rehearsal, "_steps", watched)
+    rehearsed(model(), (torch.randn(100, 6), torch.randn(100, 6)), LOSS, layers(), ranks=1)
+    assert seen == [8]
+
+
+def test_what_cannot_be_rehearsed_stays_as_it_was_measured() -> None:
+    one_by_one = layers()
+    assert rehearsed(model().to("meta"), (X, Y), LOSS, one_by_one, ranks=2) is one_by_one
+    assert rehearsed(model(), (X, Y), LOSS, one_by_one, ranks=5) is one_by_one
+    own = model()
+    own[0].lock = threading.Lock()
+    with pytest.warns(UserWarning, match="the model cannot be copied .* no step is rehearsed"):
+        assert rehearsed(own, (X, Y), LOSS, one_by_one, ranks=2) is one_by_one
+
+
+def test_bytes_stay() -> None:
+    own = model()
+    measured = profile(own, X[:2], loss_fn=LOSS, target=Y[:2]).layer_costs(2)
+    found = rehearsed(own, (X, Y), LOSS, measured, ranks=2)
+    for name in ("activations", "for_weight", "output", "parameters", "trained", "transient", "rows", "names"):
+        assert getattr(found, name) == getattr(measured, name)
