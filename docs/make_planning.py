@@ -81,8 +81,10 @@ every micro-batch. So the gap holds both what a better schedule might save and w
 
 ## What it does not know
 
-* Two ranks on one machine slow each other down (caches, memory, the interpreter). Layers are measured one at a time,
-  so on a laptop a step takes longer than planned; what `headrace train` prints beside the prediction says how much.
+* Two ranks on one machine slow each other down (caches, memory, the interpreter). So on CPUs a few real steps of 1F1B
+  and of ZB-H1 are rehearsed, and the layers' seconds are scaled to what they took there. Other schedules are predicted
+  from that; those that keep many more micro-batches alive take some per cent longer than predicted (GPipe with many).
+  On accelerators layers are measured one at a time, and nothing is rehearsed.
 * Between micro-batches of different sizes (a batch that m does not divide) the largest counts for all.
 * Per-layer recompute and data-parallel replicas can be planned for (`--replicas`) but a `Pipeline` runs neither yet.
 
