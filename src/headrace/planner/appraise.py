@@ -11,7 +11,7 @@ from headrace.partition.minmax import partition
 from headrace.partition.problem import Problem
 from headrace.partition.result import Cut
 from headrace.partition.search import best_cuts
-from headrace.partition.staged import peaks, recomputing
+from headrace.partition.staged import peaks, recomputing, waiting
 from headrace.planner.candidates import Candidate
 from headrace.planner.request import Request
 from headrace.schedule.catalogue.recompute import add_recompute
@@ -131,6 +131,7 @@ def _problem(candidate: Candidate, request: Request, layers: LayerCosts) -> Prob
             placement=Placement(schedule.placement.rank_of),
             micro_batches=schedule.micro_batches,
             in_flight=peaks(schedule),
+            waiting=waiting(schedule),
             latency=request.latency,
             bandwidth=request.bandwidth,
             slowness=request.slowness,
