@@ -31,7 +31,7 @@ def best_shared(appraiser: Appraiser, count: int, effort: int) -> Found | None:
     pieces = len(appraiser.problem.boundaries) - 1
     small = comb(pieces - 1, appraiser.problem.stages - 1) <= _TOO_MANY
     # Where a proof may follow, a good start is enough.
-    near = local_search(appraiser, count, effort // (20 * appraiser.problem.stages if small else 4))
+    near = local_search(appraiser, count, effort // (20 * appraiser.problem.stages if small else 8))
     if not small:
         return Found(tuple(near), 0, "local search") if near else None
     best = Shortlist(count)

@@ -146,6 +146,12 @@ class Problem:
         return [end for end in range(self.costs.layers + 1) if end not in inside]
 
     @cached_property
+    def is_boundary(self) -> list[bool]:
+        """Whether a stage may end behind so many layers."""
+        allowed = set(self.boundaries)
+        return [end in allowed for end in range(self.costs.layers + 1)]
+
+    @cached_property
     def homes(self) -> dict[int, set[int]]:
         """The stages that may hold a layer, where pins leave not all."""
         homes: dict[int, set[int]] = {}

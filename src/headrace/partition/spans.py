@@ -186,13 +186,13 @@ def smallest_bytes(problem: Problem, stage: int, start: int) -> Iterator[tuple[i
         undropped += keeping
         operands += for_weight
         transient = max(transient, costs.transient[layer])
-        if activations > entry:
+        if problem.recompute == "layer" and activations > entry:
             working = costs.transient[layer] + activations - entry
             insort(drops, (working, keeping - held(peak, late, entry, for_weight)))
         found = always + undropped + transient
         if problem.recompute != "never":
             found = min(found, always + held(peak, late, first, operands) + max(0, kept - first) + transient)
-        if problem.recompute == "layer" and drops:
+        if drops:
             given_back = accumulate(gain for _, gain in drops)
             sets = zip((working for working, _ in drops), given_back, strict=True)
             least = min(max(transient, working) - gain for working, gain in sets)
