@@ -50,26 +50,33 @@ def fastest(problem, rank, spans):
 
 def ways_to_run(problem, stage, span):
     """(seconds of recompute, bytes held, bytes while working) of each way."""
-    costs, peak = problem.costs, problem.peaks[stage]
+    costs, peak, late = problem.costs, problem.peaks[stage], problem.late[stage]
     layers = range(*span)
     entry = {layer: costs.output[layer - 1] if layer else 0 for layer in layers}
     always = sum(costs.parameters[layer] + costs.trained[layer] for layer in layers)
     kept = sum(costs.activations[layer] for layer in layers)
     transient = max(costs.transient[layer] for layer in layers)
-    ways = [(0, always + peak * kept, transient)]
+
+    def held(keep, operands):  # by all micro-batches; some of them wait for their W
+        return (peak - late) * keep + late * max(keep, operands)
+
+    undropped = sum(held(costs.activations[layer], costs.for_weight[layer]) for layer in layers)
+    ways = [(0, always + undropped, transient)]
     first = entry[layers[0]]
+    operands = sum(costs.for_weight[layer] for layer in layers)
     if problem.recompute != "never":
         again = sum(costs.forward[layer] for layer in layers)
-        ways.append((again, always + peak * first, max(0, kept - first) + transient))
+        ways.append((again, always + held(first, operands), max(0, kept - first) + transient))
     if problem.recompute == "layer":
         useful = [layer for layer in layers if costs.activations[layer] > entry[layer]]
         for dropped in (set(some) for count in range(1, len(useful) + 1) for some in combinations(useful, count)):
-            held = sum(entry[layer] if layer in dropped else costs.activations[layer] for layer in layers)
+            keep = {layer: entry[layer] if layer in dropped else costs.activations[layer] for layer in layers}
             working = max(
                 costs.transient[layer] + (costs.activations[layer] - entry[layer]) * (layer in dropped)
                 for layer in layers
             )
-            ways.append((sum(costs.forward[layer] for layer in dropped), always + peak * held, working))
+            of_all = sum(held(keep[layer], costs.for_weight[layer]) for layer in layers)
+            ways.append((sum(costs.forward[layer] for layer in dropped), always + of_all, working))
     return ways
 
 
@@ -116,6 +123,7 @@ def draw(rng, stages_per_rank, constraints):
         )
         options["recompute"] = rng.choice(("never", "stage", "layer"))
         options["in_flight"] = [rng.randint(1, 4) for _ in range(stages)]
+        options["waiting"] = [rng.choice((0, rng.randint(0, peak))) for peak in options["in_flight"]]
     if constraints in ("devices", "all"):
         options["slowness"] = [rng.randint(1, 3) for _ in range(ranks)]
         options["latency"] = [rng.randint(0, high) for _ in range(stages - 1)]

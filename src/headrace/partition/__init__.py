@@ -6,7 +6,7 @@ from headrace.partition.problem import Problem
 from headrace.partition.rerank import rerank
 from headrace.partition.result import Cut, Found
 from headrace.partition.search import best_cuts
-from headrace.partition.staged import peaks, problem_for, recomputing, stage_costs
+from headrace.partition.staged import peaks, problem_for, recomputing, stage_costs, waiting
 
 __all__ = [
     "Cut",
@@ -20,4 +20,5 @@ __all__ = [
     "recomputing",
     "rerank",
     "stage_costs",
+    "waiting",
 ]

@@ -88,7 +88,7 @@ def _ways_out(problem: Problem, solve: Solve) -> Iterator[str]:
             other = problem.with_ranks(ranks)
             if other.stages >= len(other.boundaries):
                 break
-            if _reached(other, 0) if other.one_stage_a_rank else solve(other):
+            if anything_fits(other) if other.one_stage_a_rank else solve(other):
                 yield f"{ranks} ranks"
                 break
 
@@ -108,11 +108,11 @@ def _fewer_pins(problem: Problem) -> Iterator[str]:
 def _sizes(problem: Problem, stage: int, start: int) -> Iterator[tuple[int, Bytes]]:
     """For each boundary behind `start`, how many bytes a stage up to there is too large; 0 or less if it fits."""
     limit = problem.limits[problem.placement.rank_of[stage]]
-    allowed = set(problem.boundaries)
+    allowed, homes, anywhere = problem.is_boundary, problem.homes, (stage,)
     for end, held in smallest_bytes(problem, stage, start):
-        if stage not in problem.homes.get(end - 1, (stage,)):
+        if stage not in homes.get(end - 1, anywhere):
             return
-        if end in allowed:
+        if allowed[end]:
             yield end, 0 if limit is None else held - limit
 
 
@@ -131,19 +131,34 @@ def _pins_allow(problem: Problem) -> bool:
     return problem.costs.layers in reached
 
 
-def _reached(problem: Problem, excess: Bytes) -> bool:
-    """Whether there is a cut, if every rank may be too small by `excess`."""
-    return problem.costs.layers in _from_left(problem, excess)[-1]
+def anything_fits(problem: Problem) -> bool:
+    """Whether there is a cut, with one stage a rank, however slow it is."""
+    return _filled(problem) or problem.costs.layers in _from_left(problem)[-1]
 
 
-def _from_left(problem: Problem, excess: Bytes) -> list[set[int]]:
+def _filled(problem: Problem) -> bool:
+    """Whether all layers are placed if each stage takes as many as it can: a quick yes, or nothing known."""
+    at, boundaries = 0, problem.boundaries
+    for behind in range(problem.stages - 1, -1, -1):
+        latest = boundaries[len(boundaries) - 1 - behind]
+        start = at
+        for end, too_large in _sizes(problem, problem.stages - 1 - behind, start):
+            if too_large > 0 or end > latest:
+                break
+            at = end
+        if at == start:
+            return False
+    return at == problem.costs.layers
+
+
+def _from_left(problem: Problem) -> list[set[int]]:
     """For each stage, and for the end, the boundaries that the stages before it can reach."""
     reached = [{0}]
     for stage in range(problem.stages):
         ends: set[int] = set()
         for start in reached[-1]:
             for end, too_large in _sizes(problem, stage, start):
-                if too_large > excess:
+                if too_large > 0:
                     break
                 ends.add(end)
         reached.append(ends)
@@ -168,7 +183,7 @@ def _from_right(problem: Problem) -> list[set[int]]:
 
 def _one_rank(problem: Problem) -> tuple[int, Bytes] | None:
     """The rank that alone would have to grow least, and by how much; None if no rank alone is in the way."""
-    left, right = _from_left(problem, 0), _from_right(problem)
+    left, right = _from_left(problem), _from_right(problem)
     best: tuple[Bytes, int] | None = None
     for stage in range(problem.stages):
         for start in left[stage]:

@@ -33,6 +33,8 @@ class Problem:
         micro_batches: m.
         in_flight: of each stage, the most micro-batches that hold its activations at once (see `peaks`); one number
             for all, or one per stage.
+        waiting: of each stage, how many of them at most have had their I and wait for their W while another I begins
+            (see `waiting`); one number for all, or one per stage.
         memory: bytes that each rank can hold; None for no limit; one for all, or one per rank.
         slowness: what the layers' seconds are multiplied by on each rank: 2 for a device half as fast.
         latency: seconds of each of the S − 1 hops between neighbouring stages; within a rank they are free.
@@ -55,6 +57,7 @@ class Problem:
     placement: Placement
     micro_batches: int
     in_flight: int | Sequence[int] = 1
+    waiting: int | Sequence[int] = 0
     memory: Bytes | Sequence[Bytes | None] | None = None
     slowness: Number | Sequence[Number] = 1
     latency: Seconds | Sequence[Seconds] = 0
@@ -73,6 +76,9 @@ class Problem:
         if self.recompute not in get_args(Allowed):
             raise ValueError(f"recompute={self.recompute!r} is unknown: choose one of {', '.join(get_args(Allowed))}")
         self._per("in_flight", self.stages, "stages", least=1)
+        self._per("waiting", self.stages, "stages")
+        if any(late > peak for late, peak in zip(self.late, self.peaks, strict=True)):
+            raise ValueError(f"waiting={self.waiting!r} is more than in_flight={self.in_flight!r}")
         self._per("memory", self.ranks, "ranks")
         self._per("slowness", self.ranks, "ranks")
         self._per("latency", self.stages - 1, "hops")
@@ -113,6 +119,11 @@ class Problem:
         return [int(count) for count in spread("in_flight", self.in_flight, self.stages, "stages")]
 
     @cached_property
+    def late(self) -> list[int]:
+        """Micro-batches that wait for their W, per stage."""
+        return [int(count) for count in spread("waiting", self.waiting, self.stages, "stages")]
+
+    @cached_property
     def limits(self) -> list[Bytes | None]:
         """Bytes that each rank can hold; None for no limit."""
         memory = self.memory
@@ -133,6 +144,12 @@ class Problem:
         """Where a stage may end: behind how many layers, 0 and all included."""
         inside = {end for group in self.groups if group for end in range(group[0] + 1, group[-1] + 1)}
         return [end for end in range(self.costs.layers + 1) if end not in inside]
+
+    @cached_property
+    def is_boundary(self) -> list[bool]:
+        """Whether a stage may end behind so many layers."""
+        allowed = set(self.boundaries)
+        return [end in allowed for end in range(self.costs.layers + 1)]
 
     @cached_property
     def homes(self) -> dict[int, set[int]]:

@@ -13,7 +13,7 @@ from itertools import pairwise
 from math import inf
 
 from headrace.costs import Number
-from headrace.partition.advice import refuse
+from headrace.partition.advice import anything_fits, refuse
 from headrace.partition.branches import best_shared
 from headrace.partition.graph import Graph, build_graph
 from headrace.partition.objective import Name, Objective
@@ -50,14 +50,15 @@ def best_cuts(problem: Problem, objective: Name = "slowest", *, count: int = 1, 
         NoCutFits: there is no such cut; it says why, and what would help.
         ValueError: `objective` is unknown, or a number is out of range.
     """
-    at_least(1, count=count, effort=effort)
-    found = _search(problem, objective, count, effort)
+    found = cuts_if_any(problem, objective, count=count, effort=effort)
     if found is None:
-        raise refuse(problem, lambda other: _search(other, "slowest", 1, min(effort, 5_000)))
+        raise refuse(problem, lambda other: cuts_if_any(other, "slowest", count=1, effort=min(effort, 5_000)))
     return found
 
 
-def _search(problem: Problem, name: Name, count: int, effort: int) -> Found | None:
+def cuts_if_any(problem: Problem, name: Name, *, count: int, effort: int) -> Found | None:
+    """The same, but None where there is no such cut: to find out why, and what would help, takes much longer."""
+    at_least(1, count=count, effort=effort)
     objective = Objective(name, problem)
     if len(problem.boundaries) <= problem.stages:
         return None
@@ -78,12 +79,18 @@ def _edges(problem: Problem) -> int:
 
 def _of_paths(problem: Problem, objective: Objective, count: int, effort: int) -> Found | None:
     bounds = _bounds(problem, objective)
+    may_fit = all(limit is None for limit in problem.limits)
     while True:
         bound = bounds.pop(0)
         graph = build_graph(problem, objective, bound, _most(problem))
         found = _within(problem, objective, graph, count, effort) if graph else None
         if bound == inf:
             return found
+        if found is None and not may_fit:
+            # Before wider and wider graphs are built for nothing.
+            may_fit = anything_fits(problem)
+            if not may_fit:
+                return None
         if found is None or len(found.cuts) < count:
             continue
         needed = objective.largest_load(found.cuts[-1].value)

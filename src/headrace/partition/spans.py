@@ -4,6 +4,9 @@
     layer 1      n × (a0 + in1 + a2) + (a1 − in1)     in: what the layer reads, which is kept instead; while its
     the stage    n × in0 + (a0 + a1 + a2 − in0)       backward runs, what was dropped is there once more
 
+Where a backward is split, operands of weight gradients are held from I to W, though everything was dropped: of w of the
+n micro-batches, w × for_weight instead of what else is held of these, if that is less.
+
 Dropping costs the forward of what was dropped once more. Each way is an `Option`, and only those are kept that no other
 beats in seconds, in bytes held all the time and in bytes needed while it works: with a start held fixed, growing a span
 makes every option longer and larger, so an option that does not fit will never fit again, and one that is beaten stays
@@ -13,8 +16,10 @@ The number of unbeaten sets of layers is small where layers are alike, and may d
 all different. Beyond `most` of them a growth keeps a spread of them and says so in `thinned`.
 """
 
+from bisect import insort
 from collections.abc import Iterator
 from functools import partial
+from itertools import accumulate
 from math import inf
 from typing import Final, NamedTuple
 
@@ -65,13 +70,15 @@ class Growth:
         self.thinned = False
         self._problem, self._stage, self._start = problem, stage, start
         self._fastest, self._most, self._bound = fastest, most, bound
-        self._peak = problem.peaks[stage]
+        self._peak, self._late = problem.peaks[stage], problem.late[stage]
         self._limit = problem.limits[problem.placement.rank_of[stage]]
 
     def __iter__(self) -> Iterator[tuple[int, list[Option]]]:
-        problem, costs, peak, limit = self._problem, self._problem.costs, self._peak, self._limit
+        problem, costs, limit = self._problem, self._problem.costs, self._limit
         always: Bytes = 0
         kept: Bytes = 0
+        held: Bytes = 0
+        operands: Bytes = 0
         transient: Bytes = 0
         forward: Seconds = 0
         entry: Bytes = costs.output[self._start - 1] if self._start else 0
@@ -82,20 +89,27 @@ class Growth:
                 return
             always += costs.parameters[layer] + costs.trained[layer]
             kept += costs.activations[layer]
+            held += self._held(costs.activations[layer], costs.for_weight[layer])
+            operands += costs.for_weight[layer]
             transient = max(transient, costs.transient[layer])
             forward += costs.forward[layer]
-            nothing = Option(0, always + peak * kept, transient, 0)
+            nothing = Option(0, always + held, transient, 0)
             options = [nothing]
             if limit is not None and not (self._fastest and nothing.total <= limit):
                 if problem.recompute == "layer":
                     front = self._front(front, layer)
                     options = list(front)
                 if problem.recompute != "never":
-                    options.append(Option(forward, always + peak * entry, max(0, kept - entry) + transient, WHOLE))
+                    dropped = always + self._held(entry, operands)
+                    options.append(Option(forward, dropped, max(0, kept - entry) + transient, WHOLE))
                 options = unbeaten([option for option in options if option.total <= limit])
                 if not options:
                     return
             yield layer + 1, options
+
+    def _held(self, kept: Bytes, for_weight: Bytes) -> Bytes:
+        """What all micro-batches in flight hold, if each keeps so much until its I, and for_weight until its W."""
+        return held(self._peak, self._late, kept, for_weight)
 
     def _front(self, front: list[Option] | None, layer: int) -> list[Option]:
         """The unbeaten sets of layers up to `layer`, out of those up to the layer before it."""
@@ -106,11 +120,12 @@ class Growth:
         return self._with_layer(front, layer)
 
     def _with_layer(self, front: list[Option], layer: int) -> list[Option]:
-        costs, peak, limit = self._problem.costs, self._peak, self._limit
+        costs, limit = self._problem.costs, self._limit
         always = costs.parameters[layer] + costs.trained[layer]
         activations, transient = costs.activations[layer], costs.transient[layer]
         entry = costs.output[layer - 1] if layer else 0
-        keep, drop = always + peak * activations, always + peak * entry
+        operands = costs.for_weight[layer]
+        keep, drop = always + self._held(activations, operands), always + self._held(entry, operands)
         grown = [Option(o.again, o.held + keep, max(o.working, transient), o.dropped) for o in front]
         if activations > entry:
             again, working = costs.forward[layer], activations - entry + transient
@@ -131,6 +146,11 @@ class Growth:
         return grown
 
 
+def held(peak: int, late: int, kept: Bytes, for_weight: Bytes) -> Bytes:
+    """What `peak` micro-batches hold of which `late` have had their I."""
+    return peak * kept + (late * max(0, for_weight - kept) if late else 0)
+
+
 def unbeaten(options: list[Option]) -> list[Option]:
     """Those that no other one beats, the fastest first."""
     found: list[Option] = []
@@ -145,28 +165,38 @@ def smallest_bytes(problem: Problem, stage: int, start: int) -> Iterator[tuple[i
     """For end after end, the fewest bytes with which the span `start` … `end` − 1 can be a stage, whatever the time.
 
     Dropping a layer gives back what n micro-batches keep of it beyond its input, and needs that once while it works.
-    As n ≥ 1 this is never a loss, so the smallest set drops all layers that keep more than their input.
+    So the smallest set drops, of the layers that keep more than their input, those that need no more than some number
+    of bytes while they work, and every such number is tried.
     """
-    costs, peak = problem.costs, problem.peaks[stage]
+    costs, peak, late = problem.costs, problem.peaks[stage], problem.late[stage]
     always: Bytes = 0
     kept: Bytes = 0
-    least: Bytes = 0
+    undropped: Bytes = 0
+    drops: list[tuple[Bytes, Bytes]] = []  # what a layer that is dropped needs while it works, and what it gives back
+    operands: Bytes = 0
     transient: Bytes = 0
-    working: Bytes = 0
     first: Bytes = costs.output[start - 1] if start else 0
     for layer in range(start, costs.layers):
         entry = costs.output[layer - 1] if layer else 0
         activations = costs.activations[layer]
         always += costs.parameters[layer] + costs.trained[layer]
+        for_weight = costs.for_weight[layer]
         kept += activations
-        least += min(activations, entry)
+        keeping = held(peak, late, activations, for_weight)
+        undropped += keeping
+        operands += for_weight
         transient = max(transient, costs.transient[layer])
-        working = max(working, costs.transient[layer] + max(0, activations - entry))
-        found = always + peak * kept + transient
+        if problem.recompute == "layer" and activations > entry:
+            working = costs.transient[layer] + activations - entry
+            insort(drops, (working, keeping - held(peak, late, entry, for_weight)))
+        found = always + undropped + transient
         if problem.recompute != "never":
-            found = min(found, always + peak * first + max(0, kept - first) + transient)
-        if problem.recompute == "layer":
-            found = min(found, always + peak * least + working)
+            found = min(found, always + held(peak, late, first, operands) + max(0, kept - first) + transient)
+        if drops:
+            given_back = accumulate(gain for _, gain in drops)
+            sets = zip((working for working, _ in drops), given_back, strict=True)
+            least = min(max(transient, working) - gain for working, gain in sets)
+            found = min(found, always + undropped + least)
         yield layer + 1, found
 
 

@@ -11,7 +11,7 @@ from headrace.costs import Costs
 from headrace.layer_costs import LayerCosts
 from headrace.partition.problem import Problem
 from headrace.partition.result import Cut, ends_of
-from headrace.schedule.actions import ENDS_BACKWARD, FORWARD
+from headrace.schedule.actions import BACKWARD_INPUT, BACKWARD_WEIGHT, ENDS_BACKWARD, FORWARD
 from headrace.schedule.schedule import Schedule
 
 
@@ -33,6 +33,25 @@ def peaks(schedule: Schedule) -> tuple[int, ...]:
     return tuple(most)
 
 
+def waiting(schedule: Schedule) -> tuple[int, ...]:
+    """Per stage, the most micro-batches whose I has ended and whose W has not when its rank begins another I.
+
+    They still hold operands of their weight gradients, which recompute cannot drop.
+    """
+    now = [0] * schedule.stages
+    most = [0] * schedule.stages
+    for rank, row in enumerate(schedule.rows):
+        beside = schedule.placement.stages_of(rank)
+        for stage, kind, _ in row:
+            if kind == BACKWARD_INPUT:
+                for each in beside:
+                    most[each] = max(most[each], now[each])
+                now[stage] += 1
+            elif kind == BACKWARD_WEIGHT:
+                now[stage] -= 1
+    return tuple(most)
+
+
 def problem_for(costs: LayerCosts, make_schedule: Callable[[int], Schedule], ranks: int, **rest: Any) -> Problem:
     """The problem of cutting layers for a schedule.
 
@@ -48,7 +67,8 @@ def problem_for(costs: LayerCosts, make_schedule: Callable[[int], Schedule], ran
 
     def build(count: int) -> Problem:
         schedule = make_schedule(count)
-        return Problem(costs, schedule.placement, schedule.micro_batches, in_flight=peaks(schedule), **rest)
+        in_flight, late = peaks(schedule), waiting(schedule)
+        return Problem(costs, schedule.placement, schedule.micro_batches, in_flight, late, **rest)
 
     per_rank = ("memory", "slowness", "latency", "pin_stage", "pin_rank")
     fixed = any(hasattr(rest.get(name), "__len__") and rest[name] for name in per_rank)

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import takewhile
 
 from headrace.costs import Bytes, Costs, Number, Seconds, spread
 from headrace.layer_costs import LayerCosts, at_rows, stage_sums
@@ -10,19 +11,20 @@ from headrace.partition.errors import NoCutFits
 from headrace.partition.minmax import partition
 from headrace.partition.problem import Problem
 from headrace.partition.result import Cut
-from headrace.partition.search import best_cuts
-from headrace.partition.staged import peaks, recomputing
+from headrace.partition.search import best_cuts, cuts_if_any
+from headrace.partition.staged import peaks, recomputing, waiting
 from headrace.planner.candidates import Candidate
 from headrace.planner.request import Request
 from headrace.schedule.catalogue.recompute import add_recompute
 from headrace.schedule.joined import joined
 from headrace.schedule.placement import Placement
 from headrace.schedule.schedule import Schedule
-from headrace.simulate.memory import peak_memory_of
+from headrace.simulate.memory import peaks_by_rank
 from headrace.simulate.simulator import simulate
 from headrace.timeline import Timeline
 
 _CUTS = ((2_000, 32), (20_000, 8), (60_000, 3))  # so many cuts are simulated of schedules with so many actions
+_MANY_RANKS = 32
 _EFFORT = (100_000, 8_000)  # of a search for cuts, with one stage a rank and with several: see `best_cuts`
 
 
@@ -64,53 +66,112 @@ class Appraised:
     def fits(self, request: Request) -> bool:
         """Whether every rank has the memory."""
         limits = limits_of(request, self.candidate.ranks)
-        return all(limit is None or peak <= limit for peak, limit in zip(self.peak, limits, strict=True))
+        return all(map(_within, zip(self.peak, limits, strict=True)))
 
 
-def at_first_sight(candidate: Candidate, request: Request) -> Seconds:
+def at_first_sight(candidate: Candidate, request: Request) -> tuple[bool, Seconds]:
     """Seconds of a step with the cut that evens out compute alone, to know what is worth a closer look.
 
-    Of many micro-batches only the first 2p are simulated; each of the others adds the work of the busiest rank, which
-    is what it adds to a pipeline that is full.
+    Ranks that hold too much recompute all their stages; whether they still hold too much comes first.
+
+    Of many micro-batches only the first 2p are simulated (of very many ranks the first p); each of the others adds the
+    work of the busiest rank, which is what it adds to a pipeline that is full.
 
     Raises:
         ValueError: there is no such schedule, or it has more stages than there are layers.
     """
-    few = min(candidate.micro_batches, 2 * candidate.ranks)
+    few = min(candidate.micro_batches, candidate.ranks * (1 if candidate.ranks >= _MANY_RANKS else 2))
     schedule = replace(candidate, micro_batches=few).build()
     layers = at_rows(request.sizes, candidate.rows).of_segment(schedule.segments)
     cut = partition(layers.seconds, schedule.stages)
-    timeline = simulate(joined(schedule), _costs(candidate, request, schedule, layers, cut))
-    return timeline.makespan + (candidate.micro_batches - few) * max(timeline.busy) / few
+    costs = _costs(candidate, request, schedule, layers, cut)
+    runs = joined(schedule)
+    full = _too_full(runs, costs, request)
+    if full and request.recompute != "never":
+        runs = joined(add_recompute(schedule, full))
+        full = _too_full(runs, costs, request)
+    timeline = simulate(runs, costs)
+    return bool(full), timeline.makespan + (candidate.micro_batches - few) * max(timeline.busy) / few
+
+
+def _too_full(schedule: Schedule, costs: Costs, request: Request) -> set[int]:
+    """The stages of ranks that hold more than they can."""
+    if request.memory is None:
+        return set()
+    held = zip(peaks_by_rank(schedule, costs.memory), limits_of(request, schedule.ranks), strict=True)
+    return {
+        stage
+        for rank, peak_and_limit in enumerate(held)
+        if not _within(peak_and_limit)
+        for stage in schedule.placement.stages_of(rank)
+    }
 
 
 def at_close(candidate: Candidate, request: Request) -> Appraised:
     """With the cuts that are best for it and fit, the fastest of them by simulation.
 
     Raises:
-        NoCutFits: none fits into the memory, or respects the pins.
+        NoCutFits: none fits into the memory, or respects the pins; for what would help, see `refusal`.
         ValueError: there is no such schedule.
     """
     schedule = candidate.build()
     layers = at_rows(request.sizes, candidate.rows).of_segment(schedule.segments)
     problem = _problem(candidate, request, layers)
-    free = [_appraised(candidate, request, schedule, layers, cut.layers, ()) for cut in _cuts(problem, schedule)]
-    fitting = [found for found in free if found.fits(request)]
-    if not fitting:
+    found = _fitting(candidate, request, schedule, layers, _cuts(problem, schedule))
+    if not found:
         # What a rank's stages hold at the most need not come at one time, so the cut's own account is on the safe side.
-        tight = replace(
-            problem, memory=request.memory, recompute=request.recompute, with_ranks=_tight(problem, request)
-        )
-        for cut in _cuts(tight, schedule):
-            again = tuple(sorted(recomputing(cut)))
-            found = _appraised(candidate, request, schedule, layers, cut.layers, again)
-            if found.fits(request):
-                fitting.append(found)
-    if not fitting:
+        tight = _with_memory(problem, request)
+        cuts = _cuts(replace(tight, waiting=0), schedule)
+        if not cuts:
+            raise NoCutFits(f"no cut of {layers.layers} layers into {schedule.stages} stages fits", "memory")
+        found = _fitting(candidate, request, schedule, layers, cuts)
+        if not found and any(problem.late):
+            # Nor need operands of weight gradients wait when most else is held, so they count only now.
+            found = _fitting(candidate, request, schedule, layers, _cuts(tight, schedule))
+    if not found:
         raise NoCutFits(
             "holds more than any cut can save: replicas, or operands of weight gradients that wait", "memory"
         )
-    return min(fitting, key=lambda found: found.seconds)
+    return min(found, key=lambda each: each.seconds)
+
+
+def refusal(candidate: Candidate, request: Request) -> NoCutFits | None:
+    """Why no cut fits and what would help; None where cuts seem to fit, and only the simulated schedule does not."""
+    schedule = candidate.build()
+    layers = at_rows(request.sizes, candidate.rows).of_segment(schedule.segments)
+    try:
+        best_cuts(_with_memory(_problem(candidate, request, layers), request), effort=_EFFORT[1])
+    except NoCutFits as error:
+        return error
+    return None
+
+
+def _with_memory(problem: Problem, request: Request) -> Problem:
+    """The problem under the limit, with what may be dropped to keep it."""
+    return replace(problem, memory=request.memory, recompute=request.recompute, with_ranks=_tight(problem, request))
+
+
+def _fitting(
+    candidate: Candidate, request: Request, schedule: Schedule, layers: LayerCosts, cuts: Sequence[Cut]
+) -> list[Appraised]:
+    """Those that fit when they are simulated."""
+    found: list[Appraised] = []
+    limits = limits_of(request, candidate.ranks)
+    for cut in cuts:
+        again = tuple(sorted(recomputing(cut)))
+        ordered = add_recompute(schedule, set(again)) if again else schedule
+        costs = _costs(candidate, request, schedule, layers, cut.layers)
+        runs = joined(ordered)
+        peaks_and_limits = zip(peaks_by_rank(runs, costs.memory), limits, strict=True)
+        peak = tuple(held for held, _ in takewhile(_within, peaks_and_limits))
+        if len(peak) == len(limits):
+            found.append(Appraised(candidate, ordered, cut.layers, again, costs, simulate(runs, costs), peak))
+    return found
+
+
+def _within(peak_and_limit: tuple[Bytes, Bytes | None]) -> bool:
+    peak, limit = peak_and_limit
+    return limit is None or peak <= limit
 
 
 def _tight(problem: Problem, request: Request) -> Callable[[int], Problem] | None:
@@ -131,6 +192,7 @@ def _problem(candidate: Candidate, request: Request, layers: LayerCosts) -> Prob
             placement=Placement(schedule.placement.rank_of),
             micro_batches=schedule.micro_batches,
             in_flight=peaks(schedule),
+            waiting=waiting(joined(schedule)),
             latency=request.latency,
             bandwidth=request.bandwidth,
             slowness=request.slowness,
@@ -154,23 +216,8 @@ def _cuts(problem: Problem, schedule: Schedule) -> Sequence[Cut]:
     """The cuts to simulate: more of them where a simulation is quick."""
     count = next((count for actions, count in _CUTS if schedule.actions <= actions), 1)
     effort = _EFFORT[not problem.one_stage_a_rank]
-    return best_cuts(problem, "step", count=count, effort=effort).cuts
-
-
-def _appraised(
-    candidate: Candidate,
-    request: Request,
-    schedule: Schedule,
-    layers: LayerCosts,
-    cut: tuple[int, ...],
-    recomputes: tuple[int, ...],
-) -> Appraised:
-    costs = _costs(candidate, request, schedule, layers, cut)
-    if recomputes:
-        schedule = add_recompute(schedule, set(recomputes))
-    runs = joined(schedule)
-    peak = peak_memory_of(runs, costs.memory)
-    return Appraised(candidate, schedule, cut, recomputes, costs, simulate(runs, costs), peak)
+    found = cuts_if_any(problem, "step", count=count, effort=effort)
+    return found.cuts if found else ()
 
 
 def _costs(

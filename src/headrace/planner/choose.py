@@ -5,15 +5,17 @@ all candidates ──first sight──▶ in order of time ──closer look─�
 """
 
 from dataclasses import dataclass
+from math import inf
 
 from headrace.costs import Seconds, spread
 from headrace.layer_costs import at_rows
 from headrace.partition.errors import NoCutFits
-from headrace.planner.appraise import Appraised, at_close, at_first_sight
+from headrace.planner.appraise import Appraised, at_close, at_first_sight, refusal
 from headrace.planner.candidates import Candidate, candidates
 from headrace.planner.request import Request
 
 _ENOUGH = 6  # that fit, of which one is the plan and the others its alternatives
+_LARGE, _ENOUGH_OF_LARGE = 10_000, 4  # layers × ranks: each takes a second, and fewer alternatives will do
 _ALIKE = 2  # of these with the same schedule, so that they are real alternatives
 
 
@@ -53,7 +55,7 @@ def choose(request: Request) -> Choice:
         NoPlanFits: there is none; it says what would.
         ValueError: there are fewer layers than ranks, or no schedule of `request` exists for its numbers.
     """
-    seen: list[tuple[Seconds, int, Candidate]] = []
+    seen: list[tuple[tuple[bool, Seconds], int, Candidate]] = []
     impossible: list[str] = []
     for number, candidate in enumerate(candidates(request)):
         try:
@@ -64,19 +66,26 @@ def choose(request: Request) -> Choice:
         raise ValueError("no schedule exists for these numbers: " + "; ".join(dict.fromkeys(impossible)))
     fitting: list[Appraised] = []
     refused: list[tuple[Candidate, str]] = []
-    advice: NoCutFits | None = None
+    hopeless: dict[tuple[object, ...], tuple[float, str]] = {}
     for _, _, candidate in sorted(seen):
         if sum(found.candidate.name == candidate.name for found in fitting) == _ALIKE:
+            continue
+        kind = (candidate.name, *candidate.options.items(), candidate.replicas)
+        rows, reason = hopeless.get(kind, (inf, ""))
+        if candidate.rows >= rows:
+            # Fewer and larger micro-batches never hold less together.
+            refused.append((candidate, reason))
             continue
         try:
             fitting.append(at_close(candidate, request))
         except NoCutFits as error:
             refused.append((candidate, str(error)))
-            advice = advice or error
-        if len(fitting) == _ENOUGH:
+            hopeless[kind] = candidate.rows, str(error)
+        if len(fitting) == (_ENOUGH if request.layers * request.ranks < _LARGE else _ENOUGH_OF_LARGE):
             break
     if not fitting:
-        reason = str(advice) if advice is not None else "no cut fits"
+        advice = refusal(refused[0][0], request)
+        reason = str(advice) if advice is not None else refused[0][1]
         raise NoPlanFits(f"nothing fits: {reason}", advice.ways_out if advice is not None else ())
     fitting.sort(key=lambda found: found.seconds)
     return Choice(fitting[0], tuple(fitting[1:]), tuple(refused), min(lower_bound(request), fitting[0].seconds))

@@ -37,9 +37,14 @@ def peak_memory_of(schedule: Schedule, memory: Memory) -> tuple[Bytes, ...]:
     Raises:
         ValueError: `memory` is for another number of stages.
     """
-    held = (_always(schedule, rank, memory) for rank in range(schedule.ranks))
-    changes = (chain.from_iterable(_changes(schedule, rank, memory)) for rank in range(schedule.ranks))
-    return tuple(max(accumulate(of_rank, initial=always)) for always, of_rank in zip(held, changes, strict=True))
+    return tuple(peaks_by_rank(schedule, memory))
+
+
+def peaks_by_rank(schedule: Schedule, memory: Memory) -> Iterator[Bytes]:
+    """The same, rank by rank, for those who may have seen enough after the first one."""
+    for rank in range(schedule.ranks):
+        changes = chain.from_iterable(_changes(schedule, rank, memory))
+        yield max(accumulate(changes, initial=_always(schedule, rank, memory)))
 
 
 def memory_over_time(
