@@ -1,8 +1,8 @@
 """How good are predictions? Step times as planned beside those measured, and the chosen plan beside the best measured.
 
-Costs are those of `headrace profile` (layers measured one by one, then rehearsed), links those of its ping-pong; a prediction is the
-simulated makespan. Measured is the median makespan of the pipeline's own timeline over a few steps, threads of this
-process. Every configuration is predicted before any is run.
+Costs are those of `headrace profile` (layers measured one by one, then rehearsed), links those of its ping-pong; a
+prediction is the simulated makespan. Measured is the median makespan of the pipeline's own timeline over a few steps,
+threads of this process. Every configuration is predicted before any is run.
 
     python bench/prediction.py            ≈ 6 minutes
     python bench/prediction.py --quick    fewer points

@@ -4,6 +4,7 @@ all candidates ──first sight──▶ in order of time ──closer look─�
  (even cut)                                       (best cuts, memory)
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf
 
@@ -16,6 +17,7 @@ from headrace.planner.request import Request
 
 _ENOUGH = 6  # that fit, of which one is the plan and the others its alternatives
 _LARGE, _ENOUGH_OF_LARGE = 10_000, 4  # layers × ranks: each takes a second, and fewer alternatives will do
+_ADVISERS = 4  # of what does not fit: what would help each of them is compared
 _ALIKE = 2  # of these with the same schedule, so that they are real alternatives
 
 
@@ -84,11 +86,21 @@ def choose(request: Request) -> Choice:
         if len(fitting) == (_ENOUGH if request.layers * request.ranks < _LARGE else _ENOUGH_OF_LARGE):
             break
     if not fitting:
-        advice = refusal(refused[0][0], request)
+        advice = _nearest([candidate for candidate, _ in refused], request)
         reason = str(advice) if advice is not None else refused[0][1]
         raise NoPlanFits(f"nothing fits: {reason}", advice.ways_out if advice is not None else ())
     fitting.sort(key=lambda found: found.seconds)
     return Choice(fitting[0], tuple(fitting[1:]), tuple(refused), min(lower_bound(request), fitting[0].seconds))
+
+
+def _nearest(refused: Sequence[Candidate], request: Request) -> NoCutFits | None:
+    """The refusal that lacks least memory, out of those of a few schedules, each with its smallest micro-batches."""
+    smallest: dict[str, Candidate] = {}
+    for candidate in sorted(refused, key=lambda candidate: candidate.rows):
+        smallest.setdefault(candidate.name, candidate)
+    few = list(smallest.values())[: _ADVISERS if request.layers * request.ranks < _LARGE else 1]
+    found = [advice for advice in (refusal(candidate, request) for candidate in few) if advice is not None]
+    return min(found, key=lambda advice: inf if advice.missing is None else advice.missing, default=None)
 
 
 def lower_bound(request: Request) -> Seconds:
