@@ -5,7 +5,7 @@ VENV := .venv
 READY := $(VENV)/.ready
 TRAIN_ARGS ?=
 
-.PHONY: train test test-all lint format docs screenshots course clean
+.PHONY: train test test-all lint format docs screenshots course notebook clean
 
 train: $(READY)
 	$(VENV)/bin/headrace train $(TRAIN_ARGS)
@@ -28,6 +28,9 @@ format: $(READY)
 
 course: $(READY)
 	$(VENV)/bin/pytest course
+
+notebook: $(READY)
+	$(VENV)/bin/pytest tests/test_notebook.py
 
 docs: $(READY)
 	$(VENV)/bin/python docs/make_schedules.py
