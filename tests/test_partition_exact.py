@@ -155,7 +155,21 @@ def assert_best(problem, objective, count):
         assert all(limit is None or held <= limit for held, limit in zip(cut.bytes, problem.limits, strict=True))
 
 
-@pytest.mark.parametrize("constraints", ["none", "memory", "devices", "pins", "all"])
+CONSTRAINTS = ("none", "memory", "devices", "pins", "all")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("turns", "cases"), [(1, 5_000), (2, 600), (3, 600)])
+@pytest.mark.parametrize("constraints", CONSTRAINTS)
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_equals_brute_force_over_and_over(objective, constraints, turns, cases):
+    """With one stage a rank 5,000 cases for each objective and set of constraints: 100,000 in all."""
+    rng = random.Random(f"{objective} {constraints} {turns}")
+    for _ in range(cases):
+        assert_best(draw(rng, turns, constraints), objective, rng.choice((1, 3, 100)))
+
+
+@pytest.mark.parametrize("constraints", CONSTRAINTS)
 @pytest.mark.parametrize("objective", OBJECTIVES)
 def test_equals_brute_force(objective, constraints):
     rng = random.Random(f"{objective} {constraints}")
