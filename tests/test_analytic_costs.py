@@ -50,6 +50,11 @@ def real_run(model, sample, loss_fn, target):
     return sum(kept.values()), forward.get_total_flops(), backward.get_total_flops()
 
 
+def both_of(x, y):
+    """Bytes of a batch, all of which is kept, but is no activation."""
+    return x.untyped_storage().nbytes() + y.untyped_storage().nbytes()
+
+
 def test_flops_of_linear_layers():
     model = nn.Sequential(nn.Linear(8, 16), nn.Linear(16, 4))
     first, second = 2 * 5 * 8 * 16, 2 * 5 * 16 * 4
@@ -95,7 +100,7 @@ def test_kept_bytes_are_those_of_a_real_gpt(dropout):
     model = gpt(2, 32, heads=4, sequence=16, vocabulary=64, dropout=dropout)
     x, y = tokens(), tokens()
     found = estimate(model, x, CPU, loss_fn=next_byte_loss, target=y)
-    assert sum(found.activations) == real_run(model, x, next_byte_loss, y)[0]
+    assert sum(found.activations) == real_run(model, x, next_byte_loss, y)[0] - both_of(x, y)
 
 
 def test_kept_bytes_are_those_of_a_real_amoebanet():
@@ -103,15 +108,17 @@ def test_kept_bytes_are_those_of_a_real_amoebanet():
     torch.manual_seed(0)
     model, x, y = amoebanet(3, 16, classes=7, side=32), torch.randn(2, 3, 32, 32), torch.tensor([1, 2])
     found = estimate(model, x, CPU, loss_fn=F.cross_entropy, target=y)
-    assert sum(found.activations) == real_run(model, x, F.cross_entropy, y)[0]
+    assert sum(found.activations) == real_run(model, x, F.cross_entropy, y)[0] - both_of(x, y)
 
 
-def test_what_two_layers_keep_counts_once_with_the_one_that_gets_it():
+def test_what_two_layers_keep_counts_once_but_where_a_stage_begins_between_them():
     model = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 4))
     found = estimate(model, torch.empty(5, 4), CPU)
     size = 5 * 4 * 4
-    assert found.activations == (size, 0, size)
-    assert found.for_weight == (size, 0, size)
+    assert found.activations == (0, size, 0)  # what the first one keeps is the batch
+    assert found.shared == (size, 0, size)
+    assert found.for_weight == (0, 0, size)
+    assert found.stage_costs((2, 1)).memory.activations == (size, size)
     assert found.output == (size, size, size)
 
 
@@ -139,7 +146,8 @@ def test_a_pass_through_counts_once():
 
     found = estimate(nn.Sequential(Beside(), Sum()), (torch.empty(5, 4), torch.empty(5, 4)), CPU)
     size = 5 * 4 * 4
-    assert found.activations == (size, 0)  # of the product, only the factor that needs no gradient is kept: the input
+    assert found.activations == (0, 0)  # of the product, only the factor that needs no gradient is kept: the input
+    assert found.shared == (size, size)
 
 
 def test_what_the_weight_gradient_needs():
@@ -155,8 +163,9 @@ def test_what_the_weight_gradient_needs():
 
     found = estimate(nn.Sequential(Block()), torch.empty(5, 4, requires_grad=True), CPU)
     x, hidden = 5 * 4 * 4, 5 * 8 * 4
-    assert found.activations == (x + 2 * hidden,)
-    assert found.for_weight == (x + hidden,)  # the input of each product, not that of the GELU
+    assert found.activations == (2 * hidden,)
+    assert found.shared == (x,)
+    assert found.for_weight == (hidden,)  # the input of each product, not that of the GELU; x is the batch
 
 
 def test_meta_and_real_cost_the_same_and_nothing_is_touched():

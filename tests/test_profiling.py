@@ -440,8 +440,9 @@ def test_bytes_of_layers_are_counted():
     assert result.names == ("0", "1", "2", "3")
     assert result.output == (16 * 32 * floats, 16 * 32 * floats, 16 * 4 * floats, 0)
     # a Linear keeps its input, ReLU and Tanh their outputs: that of ReLU is what the next Linear keeps
-    assert result.activations[:3] == (16 * 8 * floats, 16 * 32 * floats, 0)
-    assert result.for_weight == (16 * (8 + 32) * floats, 0, 16 * (32 + 4) * floats, 0)
+    assert result.activations == (0, 16 * 32 * floats, 0, 16 * 4 * floats)
+    assert result.shared == (16 * 8 * floats, 0, 16 * 32 * floats, 0)  # that of the first layer is the batch
+    assert result.for_weight == (16 * 32 * floats, 0, 16 * (32 + 4) * floats, 0)
     assert result.parameters == ((8 * 32 + 32) * floats, 0, (32 * 4 + 4) * floats, 0)
     assert result.trained == tuple(3 * size for size in result.parameters)
 

@@ -199,7 +199,7 @@ def test_a_run_survives_its_files(tmp_path: Path, link: Link | None) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda d: d.update(version=2), "version is 2, but this headrace reads runs of version 1"),
+        (lambda d: d.update(version=1), "version is 1, but this headrace reads runs of version 2"),
         (lambda d: d.update(colour="red"), "the profile has an unknown key 'colour'"),
         (lambda d: d.pop("batch"), "the profile lacks 'batch'"),
         (lambda d: d["layers"].update(height=[]), "layers has an unknown key 'height'"),

@@ -28,10 +28,14 @@ class Memory:
         activations: what one micro-batch keeps for its backward, from the begin of its F (or R) to the end of its
             I or B.
         for_weight: what is left of that until the end of its W.
-        stage_input: what one micro-batch that will be recomputed keeps from the begin of its F to that of its R.
+        stage_input: what the stage receives of one micro-batch. One that will be recomputed keeps it from the begin of
+            its F to that of its R. Where it comes from a stage of the same rank, it also waits there, from the begin of
+            that stage's F to that of its own, and so does its gradient on the way back.
         parameters: parameters, their gradients and optimizer state, all the time, in each replica of the stage.
         version: one more copy of the weights, which asynchronous schedules put aside at an update (from its begin)
             until the last action that reads it has ended.
+        shared: how much of its input a stage keeps that the stage before keeps as well. It is among the activations of
+            both, but there once where both are on one rank.
 
     Raises:
         TypeError, ValueError: a number is not one, is negative or not finite.
@@ -42,6 +46,7 @@ class Memory:
     stage_input: PerStage = 0
     parameters: PerStage = 0
     version: PerStage = 0
+    shared: PerStage = 0
 
     def __post_init__(self) -> None:
         for item in fields(self):

@@ -28,11 +28,13 @@ class LayerCosts:
         backward_weight: seconds of W.
         parameters: bytes of the weights.
         trained: bytes held besides while training: gradients and optimizer state.
-        activations: bytes that F keeps for the backward.
+        activations: bytes that F keeps for the backward, in a stage where what layers share is there once.
         for_weight: those of them that are still needed after I, until W.
         output: bytes of what the layer hands on to the next one.
         transient: bytes that the layer needs only while it runs.
         backward: seconds of a whole backward; I + W where it is left empty.
+        shared: bytes that a layer keeps of what it receives and that count with a layer before it, which keeps them
+            as well: where a stage begins, they are there once more. Nothing where it is left empty.
 
     Raises:
         ValueError: there is no layer, attributes have different lengths, or a number is negative.
@@ -50,11 +52,14 @@ class LayerCosts:
     output: tuple[Bytes, ...]
     transient: tuple[Bytes, ...]
     backward: tuple[Seconds, ...] = ()
+    shared: tuple[Bytes, ...] = ()
 
     def __post_init__(self) -> None:
         if not self.backward:
             halves = zip(self.backward_input, self.backward_weight, strict=False)
             object.__setattr__(self, "backward", tuple(i + w for i, w in halves))
+        if not self.shared:
+            object.__setattr__(self, "shared", (0,) * len(self.names))
         if not self.names:
             raise ValueError("there is no layer")
         if self.rows < 1:
@@ -84,6 +89,10 @@ class LayerCosts:
         each = zip(self.forward, self.backward, self.backward_input, self.backward_weight, strict=True)
         return tuple(f + min(b, i + w) for f, b, i, w in each)
 
+    def kept(self, layer: int, start: int) -> Bytes:
+        """Bytes that F of a layer keeps in a stage that begins with layer `start`."""
+        return self.activations[layer] + (self.shared[layer] if layer == start and start else 0)
+
     def stage_costs(self, cut: Sequence[int]) -> Costs:
         """The costs of the stages of a cut; latency, bandwidth, update and reduction are left at nothing.
 
@@ -96,6 +105,7 @@ class LayerCosts:
         whole(cut, self.layers)
         ends = [sum(cut[: stage + 1]) for stage in range(len(cut))]
         boundary = [self.output[end - 1] for end in ends[:-1]]
+        shared = [0, *(self.shared[end] for end in ends[:-1])]
         held = [p + t for p, t in zip(stage_sums(self.parameters, cut), stage_sums(self.trained, cut), strict=True)]
         return Costs(
             forward=stage_sums(self.forward, cut),
@@ -104,10 +114,11 @@ class LayerCosts:
             backward=stage_sums(self.backward, cut),
             message=boundary,
             memory=Memory(
-                activations=stage_sums(self.activations, cut),
+                activations=[a + s for a, s in zip(stage_sums(self.activations, cut), shared, strict=True)],
                 for_weight=stage_sums(self.for_weight, cut),
                 stage_input=[0, *boundary],
                 parameters=held,
+                shared=shared,
             ),
         )
 
@@ -168,7 +179,7 @@ def at_rows(measured: Sequence[LayerCosts], rows: int) -> LayerCosts:
 
 _SIZED = (
     *("forward", "backward", "backward_input", "backward_weight"),
-    *("activations", "for_weight", "output", "transient"),
+    *("activations", "for_weight", "output", "transient", "shared"),
 )
 """What grows with the rows."""
 

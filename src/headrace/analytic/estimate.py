@@ -88,6 +88,7 @@ def estimate(
         for_weight=for_weight,
         output=tuple(sum(shape.bytes for shape in one.trace.outputs) for one in traced),
         transient=tuple(transient),
+        shared=tuple(one.shared for one in traced),
     )
 
 

@@ -107,7 +107,7 @@ def _memory(problem: Problem, cut: Cut, plain: Costs) -> Any:
     for stage, ((start, _), recomputes) in enumerate(zip(ends_of(cut.layers), cut.recomputes, strict=True)):
         for layer in recomputes if isinstance(recomputes, tuple) else ():
             entry = costs.output[layer - 1] if layer > start or start else 0
-            activations[stage] += entry - costs.activations[layer]
+            activations[stage] += entry - costs.kept(layer, start)
     return replace(plain.memory, activations=activations)
 
 

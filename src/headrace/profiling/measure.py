@@ -14,6 +14,7 @@ Rounds with a whole backward take turns with rounds in which it is split into I 
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from math import inf
 from statistics import median, quantiles
 from typing import Any
 
@@ -21,7 +22,7 @@ import torch
 from torch import nn
 from torch.nn.parameter import is_lazy
 
-from headrace.costs import Seconds
+from headrace.costs import Bytes, Seconds
 from headrace.profiling.as_found import left_as_found
 from headrace.profiling.bytes_held import Held, bytes_of
 from headrace.profiling.layer_profile import LayerProfile
@@ -74,7 +75,9 @@ def profile(
     devices = _accelerators(probes, sample)
 
     with torch.inference_mode(False), torch.enable_grad(), left_as_found(modules, devices):
-        own_target = copy_of(target, "target").value
+        parcel = copy_of(target, "target")
+        own_target = parcel.value
+        probes[-1].given = parcel.tensors
         timed: list[tuple[How, bool]] = [
             (how, round_ >= warm_up) for round_ in range(warm_up + repeats) for how in ("whole", "split")
         ]
@@ -85,7 +88,7 @@ def profile(
             torch.clear_autocast_cache()  # it may hold casts of weights that are about to be put back
 
     of_layers, loss = probes[: len(layers)], probes[len(layers) :]
-    held = [probe.held for probe in probes if probe.held is not None]
+    shared, held = _apart([probe.held for probe in probes if probe.held is not None])
     return LayerProfile(
         names=tuple(layers),
         forward=tuple(median(probe.forward) for probe in of_layers),
@@ -98,7 +101,8 @@ def profile(
         backward_weight=tuple(median(probe.backward_weight) for probe in of_layers),
         parameter_bytes=tuple(bytes_of(list(layer.parameters())) for layer in layers.values()),
         trained_bytes=tuple(bytes_of([p for p in layer.parameters() if p.requires_grad]) for layer in layers.values()),
-        held=tuple(_apart(held[: len(layers)])),
+        held=tuple(held[: len(layers)]),
+        shared=tuple(shared[: len(layers)]),
         loss_activations=sum(h.activations for h in held[len(layers) :]),
     )
 
@@ -141,9 +145,13 @@ def _spread(probe: Probe) -> Seconds:
     return third - first
 
 
-def _apart(held: Sequence[Held]) -> list[Held]:
-    """Each layer's own: what a layer keeps of its input is not counted if the layer before keeps it, as its output."""
-    before = [0.0, *(h.keeps_output for h in held)]
-    return [
-        replace(h, activations=h.activations - min(h.keeps_input, kept)) for h, kept in zip(held, before, strict=False)
-    ]
+def _apart(held: Sequence[Held]) -> tuple[list[Bytes], list[Held]]:
+    """What each layer keeps of its input that is kept before it as well, and the layers without that.
+
+    The layer before may keep it, as its output; what the first layer keeps is the batch, which is there anyway.
+    """
+    before = [inf, *(h.keeps_output for h in held)]
+    shared = [min(h.keeps_input, kept) for h, kept in zip(held, before, strict=False)]
+    own = [replace(h, activations=h.activations - size) for h, size in zip(held, shared, strict=True)]
+    own[0] = replace(own[0], for_weight=own[0].for_weight - own[0].input_for_weight)
+    return shared, own
