@@ -33,8 +33,8 @@ class LayerCosts:
         output: bytes of what the layer hands on to the next one.
         transient: bytes that the layer needs only while it runs.
         backward: seconds of a whole backward; I + W where it is left empty.
-        shared: bytes that a layer keeps of what it receives and that count with a layer before it, which keeps them
-            as well: where a stage begins, they are there once more. Nothing where it is left empty.
+        shared: bytes that a layer receives and that are kept both before it, where they count, and from it on: in a
+            stage that begins with it they are there once more. Nothing where it is left empty.
 
     Raises:
         ValueError: there is no layer, attributes have different lengths, or a number is negative.

@@ -23,7 +23,7 @@ class LayerProfile:
         backward_input, backward_weight: median seconds of the two halves of each layer's split backward.
         parameter_bytes, trained_bytes: of each layer's parameters, and of those that learn.
         held: bytes of each layer for one micro-batch, but for those that are shared.
-        shared: bytes of its input that a layer keeps and that are kept before it as well.
+        shared: bytes that each layer receives and that are kept before it as well as from it on.
         loss_activations: bytes that the loss keeps for its backward.
     """
 

@@ -146,12 +146,20 @@ def _spread(probe: Probe) -> Seconds:
 
 
 def _apart(held: Sequence[Held]) -> tuple[list[Bytes], list[Held]]:
-    """What each layer keeps of its input that is kept before it as well, and the layers without that.
+    """What each layer receives that is kept on both sides, before it and from it on; and the layers' own bytes.
 
-    The layer before may keep it, as its output; what the first layer keeps is the batch, which is there anyway.
+        ReLU ──x──▶ Flatten ──x──▶ Linear        x counts with the ReLU, and is shared where the others begin
+         │ keeps x   passes x      │ keeps x
+
+    What the first layer receives is the batch, which is there anyway.
     """
-    before = [inf, *(h.keeps_output for h in held)]
-    shared = [min(h.keeps_input, kept) for h, kept in zip(held, before, strict=False)]
-    own = [replace(h, activations=h.activations - size) for h, size in zip(held, shared, strict=True)]
+    before: list[Bytes] = [inf]
+    for h in held[:-1]:
+        before.append(h.keeps_output + min(h.passed, before[-1]))
+    behind: list[Bytes] = [0]
+    for h in reversed(held):
+        behind.insert(0, h.keeps_input + min(h.passed, behind[0]))
+    shared = [min(kept, more) for kept, more in zip(before, behind, strict=False)]
+    own = [replace(h, activations=h.activations - min(h.keeps_input, k)) for h, k in zip(held, before, strict=True)]
     own[0] = replace(own[0], for_weight=own[0].for_weight - own[0].input_for_weight)
     return shared, own

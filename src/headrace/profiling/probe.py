@@ -129,15 +129,19 @@ class Probe:
             outputs = tuple(t.detach().clone() for t in tensors)
             count.ignore(list(outputs))
             output, went = bytes_of(list(tensors)), watched(list(tensors))
+            through = [reference for reference in went if reference in came]
             del tensors
             activations, keeps_input, keeps_output = count.live, alive(came), alive(went)
+            passed = sum(size for _, size in through) - alive(through)
             gradients = [torch.ones_like(t) if needs else None for t, needs in zip(outputs, needs_grad, strict=True)]
             halves.input_gradients(roots, gradients)
             del gradients, roots
             for_weight, input_for_weight = count.live, alive(came)
             _weights(halves)
         transient = max(0, count.peak - activations - output)
-        self.held = Held(activations, for_weight, output, transient, keeps_input, keeps_output, input_for_weight)
+        self.held = Held(
+            activations, for_weight, output, transient, keeps_input, keeps_output, input_for_weight, passed
+        )
         return Parcel(outputs, needs_grad, skeleton)
 
     def _caught(self, halves: Halves) -> Any:
