@@ -85,6 +85,8 @@ every micro-batch. So the gap holds both what a better schedule might save and w
   and of ZB-H1 are rehearsed, and the layers' seconds are scaled to what they took there. Other schedules are predicted
   from that; those that keep many more micro-batches alive take some per cent longer than predicted (GPipe with many).
   On accelerators layers are measured one at a time, and nothing is rehearsed.
+* The bytes of a rank are those of its weights, of what learns, and of what is saved for backwards. What a layer needs
+  only for a moment comes on top, and so do the batch and messages that came early and wait.
 * Between micro-batches of different sizes (a batch that m does not divide) the largest counts for all.
 * Per-layer recompute and data-parallel replicas can be planned for (`--replicas`) but a `Pipeline` runs neither yet.
 

@@ -23,6 +23,7 @@ def costs(rows: int = 4, scale: float = 1, fixed: float = 0) -> LayerCosts:
         for_weight=sized(1, 2, 3),
         output=sized(4, 5, 0),
         transient=sized(0, 1, 2),
+        shared=sized(5, 3, 1),
     )
 
 
@@ -32,11 +33,23 @@ def test_stages_are_sums_of_their_layers() -> None:
     assert stages.backward_input == (16, 8)
     assert stages.backward_weight == (4, 20)
     assert stages.message == (20,)
-    assert stages.memory.activations == (60, 36)
+    assert stages.memory.activations == (60, 36 + 4)
+    assert stages.memory.shared == (0, 4)
     assert stages.memory.for_weight == (12, 12)
     assert stages.memory.stage_input == (0, 20)
     assert stages.memory.parameters == (40, 120)
     assert costs().seconds == (16, 16, 40)
+
+
+def test_what_layers_share_counts_again_where_a_stage_begins_but_not_with_the_batch() -> None:
+    three, one = costs().stage_costs((1, 1, 1)).memory, costs().stage_costs((3,)).memory
+    assert three.activations == (28, 32 + 12, 36 + 4)
+    assert three.shared == (0, 12, 4)
+    assert one.activations == (28 + 32 + 36,)
+    assert one.shared == (0,)
+    assert [costs().kept(layer, start) for layer, start in ((0, 0), (1, 0), (1, 1), (2, 1))] == [28, 32, 44, 36]
+    without = costs().as_data() | {"shared": ()}
+    assert LayerCosts(**without).shared == (0, 0, 0)
 
 
 @pytest.mark.parametrize("cut", [(3,), (1, 1, 1), (2, 0, 1), (2, 2), ()])
@@ -53,7 +66,8 @@ def test_what_is_linear_in_rows_is_found_exactly_from_two_sizes(rows: int, fixed
     measured = [costs(2, scale, fixed), costs(8, scale, fixed)]
     found, true = at_rows(measured, rows), costs(rows, scale, fixed)
     assert found.rows == rows
-    for name in ("forward", "backward_input", "backward_weight", "activations", "for_weight", "output", "transient"):
+    seconds, held = ("forward", "backward_input", "backward_weight"), ("activations", "for_weight", "output")
+    for name in (*seconds, *held, "transient", "shared"):
         assert getattr(found, name) == pytest.approx(getattr(true, name))
     assert found.parameters == true.parameters
     assert found.trained == true.trained

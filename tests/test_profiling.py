@@ -447,6 +447,18 @@ def test_bytes_of_layers_are_counted():
     assert result.trained == tuple(3 * size for size in result.parameters)
 
 
+def test_what_a_layer_hands_on_as_it_came_is_still_kept_by_the_one_that_made_it():
+    size = 16 * 32 * 4
+    model = nn.Sequential(nn.Flatten(), nn.Linear(32, 32), nn.ReLU(), nn.Unflatten(1, (4, 8)), nn.Flatten())
+    model += nn.Sequential(nn.Dropout(0.5).eval(), nn.Linear(32, 32), nn.Sigmoid())
+    x, y = torch.randn(16, 4, 8), torch.zeros(16, 32)
+    costs = profile(model, x, loss_fn=F.mse_loss, target=y, repeats=1, warm_up=0).layer_costs(rows=16)
+    assert costs.activations == (0, 0, size, 0, 0, 0, 0, size)  # of ReLU and Sigmoid; the loss keeps that, too
+    assert costs.shared == (size, size, 0, size, size, size, size, 0)
+    for end in (3, 4, 5, 6):
+        assert sum(costs.stage_costs((end, 8 - end)).memory.activations) == 3 * size
+
+
 def test_bytes_are_those_that_a_whole_forward_keeps():
     model = gpt(layers=2, dim=16, heads=2, sequence=12)
     x, y = torch.randint(0, 256, (3, 12)), torch.randint(0, 256, (3, 12))
