@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from headrace.layer_costs import LayerCosts
 from headrace.partition import NoCutFits, Problem, best_cuts, partition
+from headrace.partition.spans import smallest_of
 from headrace.schedule import Placement
 
 OBJECTIVES = ("slowest", "step", "parameters", "layers")
@@ -186,6 +187,17 @@ def test_equals_brute_force_where_ranks_hold_several_stages(objective):
     rng = random.Random(objective)
     for _ in range(30):
         assert_best(draw(rng, rng.choice((2, 2, 3)), rng.choice(("none", "all"))), objective, rng.choice((1, 5)))
+
+
+def test_the_fewest_bytes_of_a_span_are_those_of_its_thriftiest_way_to_run():
+    rng = random.Random(3)
+    for _ in range(300):
+        problem = draw(rng, 1, "memory")
+        stage = rng.randrange(problem.stages)
+        start = rng.randrange(problem.costs.layers)
+        end = rng.randint(start + 1, problem.costs.layers)
+        least = min(held + working for _, held, working in ways_to_run(problem, stage, (start, end)))
+        assert smallest_of(problem, stage, start, end) == least
 
 
 @given(st.randoms(use_true_random=False), st.sampled_from(OBJECTIVES))

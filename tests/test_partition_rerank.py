@@ -19,9 +19,9 @@ def uneven(rng, layers):
     sizes = [tuple(rng.randint(1, 30) for _ in range(layers)) for _ in range(3)]
     nothing = (0,) * layers
     names = tuple(map(str, range(layers)))
-    return LayerCosts(
-        names, 1, tuple(forward), inputs, weights, sizes[0], nothing, sizes[1], nothing, sizes[2], nothing
-    )
+    kept = sizes[0], nothing, sizes[1], nothing, sizes[2], nothing
+    shared = tuple(rng.randint(0, 10) for _ in range(layers))
+    return LayerCosts(names, 1, tuple(forward), inputs, weights, *kept, shared=shared)
 
 
 @pytest.mark.parametrize("name", ["1f1b", "gpipe", "zb-h1"])
