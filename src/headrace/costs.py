@@ -27,7 +27,7 @@ class Memory:
     Attributes:
         activations: what one micro-batch keeps for its backward, from the begin of its F (or R) to the end of its
             I or B.
-        for_weight: what is left of that until the end of its W.
+        for_weight: what is left of that, and gradients that wait, until the end of its W.
         stage_input: what the stage receives of one micro-batch. One that will be recomputed keeps it from the begin of
             its F to that of its R. Where it comes from a stage of the same rank, it also waits there, from the begin of
             that stage's F to that of its own, and so does its gradient on the way back.

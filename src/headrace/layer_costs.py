@@ -29,7 +29,7 @@ class LayerCosts:
         parameters: bytes of the weights.
         trained: bytes held besides while training: gradients and optimizer state.
         activations: bytes that F keeps for the backward, in a stage where what layers share is there once.
-        for_weight: those of them that are still needed after I, until W.
+        for_weight: bytes that are needed after I, until W: those of them that W reads, and gradients.
         output: bytes of what the layer hands on to the next one.
         transient: bytes that the layer needs only while it runs.
         backward: seconds of a whole backward; I + W where it is left empty.

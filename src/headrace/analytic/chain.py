@@ -32,6 +32,7 @@ class Traced:
         trace: of it.
         kept: bytes that F keeps, what is shared with other layers counted once in all, the batch not at all.
         kept_for_weight: those of them that W needs.
+        for_weight: bytes that are alive between I and W, gradients included.
         shared: bytes that it receives, that are kept by layers before it, and by itself or those after it.
     """
 
@@ -40,6 +41,7 @@ class Traced:
     trace: Trace
     kept: Bytes
     kept_for_weight: Bytes
+    for_weight: Bytes
     shared: Bytes
 
 
@@ -112,22 +114,25 @@ def _counted_once(steps: Sequence[_Step], batch: Collection[int]) -> list[Traced
         for step in steps
     ]
     last = {identity: place for place, of_step in enumerate(keeps) for identity in of_step}
-    counted, for_weight = set(batch), set(batch)
+    counted, needed = set(batch), set(batch)
     found = []
     for place, (step, of_step) in enumerate(zip(steps, keeps, strict=True)):
         received = {identity: shape.bytes for identity, shape in zip(step.inputs, step.shapes, strict=True)}
         again = [size for one, size in received.items() if one in counted and last.get(one, -1) >= place]
         own = sum(size for one, (size, _) in of_step.items() if one not in counted)
-        waits = {one: size for one, (size, needs) in of_step.items() if needs and one not in for_weight}
+        reads = {one: size for one, (size, needs) in of_step.items() if needs and one not in needed}
         counted.update(of_step)
-        for_weight.update(waits)
+        needed.update(reads)
+        waiting, of_input = step.trace.waiting
+        of_batch = sum(size for identity, size in received.items() if identity in batch)
         found.append(
             Traced(
                 step.name,
                 step.layer,
                 step.trace,
                 step.trace.kept + own,
-                step.trace.kept_for_weight + sum(waits.values()),
+                step.trace.kept_for_weight + sum(reads.values()),
+                waiting + max(0, of_input - of_batch),
                 sum(again),
             )
         )

@@ -14,6 +14,7 @@ Rounds with a whole backward take turns with rounds in which it is split into I 
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import accumulate
 from math import inf
 from statistics import median, quantiles
 from typing import Any
@@ -151,7 +152,7 @@ def _apart(held: Sequence[Held]) -> tuple[list[Bytes], list[Held]]:
         ReLU ──x──▶ Flatten ──x──▶ Linear        x counts with the ReLU, and is shared where the others begin
          │ keeps x   passes x      │ keeps x
 
-    What the first layer receives is the batch, which is there anyway.
+    What the first layer receives, and those to which it is passed, is the batch, which is there anyway.
     """
     before: list[Bytes] = [inf]
     for h in held[:-1]:
@@ -161,5 +162,6 @@ def _apart(held: Sequence[Held]) -> tuple[list[Bytes], list[Held]]:
         behind.insert(0, h.keeps_input + min(h.passed, behind[0]))
     shared = [min(kept, more) for kept, more in zip(before, behind, strict=False)]
     own = [replace(h, activations=h.activations - min(h.keeps_input, k)) for h, k in zip(held, before, strict=True)]
-    own[0] = replace(own[0], for_weight=own[0].for_weight - own[0].input_for_weight)
-    return shared, own
+    batch = accumulate((h.passed for h in held[:-1]), min, initial=inf)
+    of_batch = [min(h.input_for_weight, there) for h, there in zip(held, batch, strict=True)]
+    return shared, [replace(h, for_weight=h.for_weight - size) for h, size in zip(own, of_batch, strict=True)]
