@@ -22,7 +22,9 @@ from headrace.profiling.links import measure_links
 from headrace.profiling.rehearsal import rehearsed
 from headrace.runtime.batch.loss import LossFn
 from headrace.runtime.batch.microbatch import count_rows
+from headrace.runtime.model.chain import layers_of
 from headrace.runtime.model.cut import CutModel
+from headrace.runtime.model.tied import tied_layers
 from headrace.runtime.process.processes import from_first, process_count
 from headrace.runtime.stage.boundary import Value
 
@@ -51,7 +53,8 @@ def plan(
         loss_fn: `loss_fn(output, target)`.
         ranks: p.
         memory: bytes that each rank can hold; None for no limit.
-        schedules, micro_batches, recompute, keep_together, pin_rank: what to choose from, see `Request`.
+        schedules, micro_batches, recompute, keep_together, pin_rank: what to choose from, see `Request`. Layers with
+            tied weights are kept together in any case.
         optimizer_bytes: the optimizer's state in bytes per byte of what learns: 2 for Adam, 0 for plain SGD.
 
     Raises:
@@ -64,7 +67,7 @@ def plan(
         schedules=schedules,
         micro_batches=micro_batches,
         recompute=recompute,
-        keep_together=keep_together,
+        keep_together=(*found.tied, *keep_together),
         pin_rank=pin_rank or {},
     )
     made: Plan = from_first(make_plan(request, fingerprint=fingerprint(model), devices=(found.device,) * ranks))
@@ -81,6 +84,7 @@ class Findings:
         latency, bandwidth: of links.
         memory: bytes of a rank; None if that is not known.
         device: of the ranks.
+        tied: the first and the last layer of each group with tied weights, which share a stage.
     """
 
     sizes: tuple[LayerCosts, ...]
@@ -89,6 +93,7 @@ class Findings:
     bandwidth: float | None
     memory: Bytes | None
     device: str
+    tied: tuple[tuple[int, int], ...] = ()
 
     def request(self, ranks: int, memory: Bytes | Sequence[Bytes] | None = None) -> Request:
         """To plan for these ranks, choosing from all that there is.
@@ -107,6 +112,7 @@ class Findings:
             memory=self.memory if memory is None else memory,
             latency=self.latency,
             bandwidth=self.bandwidth,
+            keep_together=self.tied,
         )
 
 
@@ -127,10 +133,11 @@ def measured(
         profile = profile_as_rank(model, _first(x, some), ranks, loss_fn=loss_fn, target=_first(y, some))
         sizes.append(rehearsed(model, batch, loss_fn, profile.layer_costs(some, optimizer_bytes), ranks))
     device = next((str(p.device) for p in model.parameters()), "cpu")
+    tied = tied_layers(layers_of(model))
     if ranks == 1 or process_count() not in (1, ranks):
-        return Findings(tuple(sizes), rows, 0, None, None, device)
+        return Findings(tuple(sizes), rows, 0, None, None, device, tied)
     link = measure_links(ranks)
-    return Findings(tuple(sizes), rows, link.latency, link.bandwidth, None, device)
+    return Findings(tuple(sizes), rows, link.latency, link.bandwidth, None, device, tied)
 
 
 def described(
@@ -158,7 +165,8 @@ def described(
         )
         for some in _row_sizes(rows, ranks, micro_batches)
     )
-    return Findings(sizes, rows, device.link_latency, device.link_bandwidth, device.memory, device.name)
+    tied = tied_layers(layers_of(model))
+    return Findings(sizes, rows, device.link_latency, device.link_bandwidth, device.memory, device.name, tied)
 
 
 def fingerprint(model: nn.Sequential) -> str:

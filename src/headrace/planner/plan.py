@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from headrace.costs import Bytes, Seconds
+from headrace.files import read_json
 from headrace.planner.strict import exactly
 from headrace.schedule.check import check
 from headrace.schedule.schedule import Schedule
@@ -160,10 +161,7 @@ def read_plan(path: Path) -> Plan:
         ValueError: it is no plan of this version; the message names the key.
         InvalidSchedule: its schedule is refuted.
     """
-    try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ValueError(f"{path} is no JSON: {error}") from None
+    data = read_json(path)
     try:
         return _plan(data)
     except ValueError as error:

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from headrace.costs import Number, Seconds
+from headrace.files import read_json
 from headrace.layer_costs import LayerCosts
 from headrace.planner.build_plan import version_of
 from headrace.planner.run_timelines import TIMELINES_VERSION, RunTimelines, timelines_from
@@ -127,16 +128,16 @@ def read_timelines(folder: Path) -> RunTimelines:
 def _read(folder: Path, name: str, made_of: Callable[[Any], T]) -> T:
     path = folder / name
     try:
-        return made_of(json.loads(path.read_text(encoding="utf-8")))
+        data = read_json(path)
     except OSError as error:
         raise ValueError(
             f"{folder} holds no finished run: {name} cannot be read ({error.strerror}). Make one with "
             f"headrace train --out {folder}"
         ) from None
+    try:
+        return made_of(data)
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"{path} is not what headrace train writes: {error!r}") from None
-    except json.JSONDecodeError as error:
-        raise ValueError(f"{path} is no JSON: {error}") from None
     except ValueError as error:
         raise type(error)(f"{path}: {error}") from None
 

@@ -8,6 +8,8 @@ from headrace.partition import partition
 from headrace.profiling.layer_profile import LayerProfile
 from headrace.profiling.measure import profile
 from headrace.runtime.batch.loss import LossFn
+from headrace.runtime.model.chain import layers_of
+from headrace.runtime.model.tied import tied_layers
 from headrace.runtime.process.processes import from_first, process_rank
 from headrace.runtime.process.shares import computing_as_a_rank
 from headrace.runtime.stage.boundary import Value
@@ -45,7 +47,7 @@ def measured_cut(
 ) -> tuple[int, ...]:
     """How many layers each of `ranks` stages gets so that the slowest is as fast as possible, by measurement.
 
-    Under torchrun the first process measures, and every process must call it.
+    Layers with tied weights stay together. Under torchrun the first process measures, and every process must call it.
 
     Args:
         model: a chain of layers.
@@ -56,4 +58,5 @@ def measured_cut(
     Raises:
         TypeError, ValueError: the model or the sample cannot be measured, or there are fewer layers than stages.
     """
-    return partition(profile_as_rank(model, sample, ranks, loss_fn=loss_fn, target=target).costs, ranks)
+    costs = profile_as_rank(model, sample, ranks, loss_fn=loss_fn, target=target).costs
+    return partition(costs, ranks, tied_layers(layers_of(model)))

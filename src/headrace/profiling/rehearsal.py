@@ -27,6 +27,8 @@ from headrace.partition import partition
 from headrace.profiling.as_found import left_as_found
 from headrace.runtime.batch.loss import LossFn
 from headrace.runtime.batch.microbatch import count_rows
+from headrace.runtime.model.chain import layers_of
+from headrace.runtime.model.tied import tied_layers
 from headrace.runtime.pipeline import Pipeline
 from headrace.runtime.process.processes import from_first, process_count
 from headrace.runtime.stage.boundary import Value
@@ -49,7 +51,8 @@ def rehearsed(
 
     Runs on a copy of the model, so nothing of it changes; under torchrun every process must call it. Where there is
     nothing to rehearse with (accelerators, another number of processes, a model that cannot be copied) `layers` are
-    returned as they are; of the last, the user is told.
+    returned as they are; of the last, the user is told. Tied layers stay in one stage, and where grad is switched off
+    it is on for the steps.
 
     Args:
         model: a chain of layers.
@@ -62,21 +65,32 @@ def rehearsed(
         PipelineFailure: a layer failed.
     """
     on_cpu = all(tensor.device.type == "cpu" for tensor in (*model.parameters(), *model.buffers()))
-    if not on_cpu or process_count() not in (1, ranks) or layers.layers < ranks:
+    if not on_cpu or process_count() not in (1, ranks):
         return layers
+    try:
+        cut = partition(layers.seconds, ranks, tied_layers(layers_of(model)))
+    except ValueError:  # too few layers, or pieces of tied ones
+        return layers
+    with torch.inference_mode(False), torch.enable_grad():
+        return _rehearsed(model, batch, loss_fn, layers, cut)
+
+
+def _rehearsed(
+    model: nn.Sequential, batch: tuple[Value, Value], loss_fn: LossFn, layers: LayerCosts, cut: Sequence[int]
+) -> LayerCosts:
     try:
         own = copy.deepcopy(model)
     except Exception as error:
         warnings.warn(
             f"the model cannot be copied ({error}), so no step is rehearsed: predictions are made from layers measured "
             "one by one",
-            stacklevel=2,
+            stacklevel=3,
         )
         return layers
+    ranks = len(cut)
     x, y = batch
     m = min(-(-count_rows("x", x) // layers.rows), _MOST * ranks)
     part = _rows(x, m * layers.rows), _rows(y, m * layers.rows)
-    cut = partition(layers.seconds, ranks)
     with left_as_found([], []), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # what there is to say of the model is said when it is trained
         whole, step = _steps(own, part, loss_fn, build("1f1b", ranks=ranks, micro_batches=m), cut)
@@ -121,4 +135,5 @@ def _with_halves(whole: LayerCosts, split: LayerCosts) -> LayerCosts:
 
 
 def _rows(value: Any, rows: int) -> Any:
-    return pytree.tree_map(lambda leaf: leaf[:rows] if isinstance(leaf, torch.Tensor) else leaf, value)
+    """Copies, as autograd takes no tensors that were made in inference mode."""
+    return pytree.tree_map(lambda leaf: leaf[:rows].clone() if isinstance(leaf, torch.Tensor) else leaf, value)
