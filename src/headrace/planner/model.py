@@ -11,13 +11,13 @@ from torch.utils import _pytree as pytree
 
 from headrace.analytic import load_hardware
 from headrace.analytic.estimate import estimate
-from headrace.costs import Bytes, Seconds
+from headrace.costs import Bytes, PerRank, Seconds
 from headrace.layer_costs import LayerCosts
 from headrace.planner.build_plan import make_plan
 from headrace.planner.candidates import usual_numbers
 from headrace.planner.plan import Plan
 from headrace.planner.request import Request
-from headrace.profiling import profile_as_rank
+from headrace.profiling import profile_by_rank
 from headrace.profiling.links import measure_links
 from headrace.profiling.rehearsal import rehearsed
 from headrace.runtime.batch.loss import LossFn
@@ -83,7 +83,8 @@ class Findings:
         rows: of the mini-batch.
         latency, bandwidth: of links.
         memory: bytes of a rank; None if that is not known.
-        device: of the ranks.
+        device: of the first rank.
+        slowness: what the sizes' seconds are multiplied by on each rank: 2 for a device half as fast.
         tied: the first and the last layer of each group with tied weights, which share a stage.
     """
 
@@ -94,6 +95,7 @@ class Findings:
     memory: Bytes | None
     device: str
     tied: tuple[tuple[int, int], ...] = ()
+    slowness: PerRank = 1
 
     def request(self, ranks: int, memory: Bytes | Sequence[Bytes] | None = None) -> Request:
         """To plan for these ranks, choosing from all that there is.
@@ -112,6 +114,7 @@ class Findings:
             memory=self.memory if memory is None else memory,
             latency=self.latency,
             bandwidth=self.bandwidth,
+            slowness=self.slowness,
             keep_together=self.tied,
         )
 
@@ -128,16 +131,19 @@ def measured(
     """What the layers take here, as one of `ranks` ranks runs them, and the links between these."""
     x, y = batch
     rows = count_rows("x", x)
-    sizes = []
+    sizes: list[LayerCosts] = []
+    slowness: PerRank = 1
     for some in _row_sizes(rows, ranks, micro_batches):
-        profile = profile_as_rank(model, _first(x, some), ranks, loss_fn=loss_fn, target=_first(y, some))
-        sizes.append(rehearsed(model, batch, loss_fn, profile.layer_costs(some, optimizer_bytes), ranks))
+        found = profile_by_rank(model, _first(x, some), ranks, loss_fn=loss_fn, target=_first(y, some))
+        slowness = found.slowness  # of the largest size, which overheads count least in
+        layers = found.first.layer_costs(some, optimizer_bytes)
+        sizes.append(rehearsed(model, batch, loss_fn, layers, ranks, slowness))
     device = next((str(p.device) for p in model.parameters()), "cpu")
     tied = tied_layers(layers_of(model))
     if ranks == 1 or process_count() not in (1, ranks):
-        return Findings(tuple(sizes), rows, 0, None, None, device, tied)
+        return Findings(tuple(sizes), rows, 0, None, None, device, tied, slowness)
     link = measure_links(ranks)
-    return Findings(tuple(sizes), rows, link.latency, link.bandwidth, None, device, tied)
+    return Findings(tuple(sizes), rows, link.latency, link.bandwidth, None, device, tied, slowness)
 
 
 def described(

@@ -21,7 +21,7 @@ import torch
 from torch import nn
 from torch.utils import _pytree as pytree
 
-from headrace.costs import Seconds
+from headrace.costs import PerRank, Seconds, spread
 from headrace.layer_costs import LayerCosts
 from headrace.partition import partition
 from headrace.profiling.as_found import left_as_found
@@ -45,7 +45,12 @@ _MOST: Final = 4  # micro-batches per rank: more would not tell more
 
 
 def rehearsed(
-    model: nn.Sequential, batch: tuple[Value, Value], loss_fn: LossFn, layers: LayerCosts, ranks: int
+    model: nn.Sequential,
+    batch: tuple[Value, Value],
+    loss_fn: LossFn,
+    layers: LayerCosts,
+    ranks: int,
+    slowness: PerRank = 1,
 ) -> LayerCosts:
     """`layers` with the seconds that they take in steps of a pipeline; bytes stay as they are.
 
@@ -60,6 +65,7 @@ def rehearsed(
         loss_fn: `loss_fn(output, target)`.
         layers: as measured one by one, for micro-batches of `layers.rows` rows.
         ranks: p.
+        slowness: what seconds are multiplied by on each rank; those given and returned are of a device with 1.
 
     Raises:
         PipelineFailure: a layer failed.
@@ -72,11 +78,16 @@ def rehearsed(
     except ValueError:  # too few layers, or pieces of tied ones
         return layers
     with torch.inference_mode(False), torch.enable_grad():
-        return _rehearsed(model, batch, loss_fn, layers, cut)
+        return _rehearsed(model, batch, loss_fn, layers, cut, slowness)
 
 
 def _rehearsed(
-    model: nn.Sequential, batch: tuple[Value, Value], loss_fn: LossFn, layers: LayerCosts, cut: Sequence[int]
+    model: nn.Sequential,
+    batch: tuple[Value, Value],
+    loss_fn: LossFn,
+    layers: LayerCosts,
+    cut: Sequence[int],
+    slowness: PerRank,
 ) -> LayerCosts:
     try:
         own = copy.deepcopy(model)
@@ -94,10 +105,10 @@ def _rehearsed(
     with left_as_found([], []), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # what there is to say of the model is said when it is trained
         whole, step = _steps(own, part, loss_fn, build("1f1b", ranks=ranks, micro_batches=m), cut)
-        found = _spread(corrected(layers, whole, cut, step), whole, cut, step)
+        found = _as_in(step, layers, whole, cut, slowness)
         if ranks > 1:
             halves, step = _steps(own, part, loss_fn, build("zb-h1", ranks=ranks, micro_batches=m), cut)
-            found = _with_halves(found, _spread(corrected(layers, halves, cut, step), halves, cut, step))
+            found = _with_halves(found, _as_in(step, layers, halves, cut, slowness))
     shared: LayerCosts = from_first(found)
     return shared
 
@@ -118,9 +129,12 @@ def _steps(
     return schedule, counted[len(counted) // 2]
 
 
-def _spread(layers: LayerCosts, schedule: Schedule, cut: Sequence[int], step: Timeline) -> LayerCosts:
-    """What the step took beyond its actions, spread over these."""
-    simulated = simulate(joined(schedule), layers.stage_costs(cut)).makespan
+def _as_in(step: Timeline, layers: LayerCosts, schedule: Schedule, cut: Sequence[int], slowness: PerRank) -> LayerCosts:
+    """What `layers` took in `step`; what that took beyond its actions is spread over these."""
+    layers = corrected(layers, schedule, cut, step, slowness)
+    slow = spread("slowness", slowness, schedule.ranks, "ranks")
+    costs = layers.stage_costs(cut).slowed([slow[rank] for rank in schedule.placement.rank_of])
+    simulated = simulate(joined(schedule), costs).makespan
     share = max(1.0, step.makespan / simulated) if simulated else 1.0
     names = ("forward", "backward", "backward_input", "backward_weight")
     more: dict[str, Any] = {name: tuple(share * seconds for seconds in getattr(layers, name)) for name in names}
