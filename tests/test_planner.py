@@ -212,6 +212,29 @@ def test_what_is_no_json_is_said_so(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("wrong", "error", "message"),
+    [
+        ({"schedules": []}, ValueError, "schedules is empty: name some, or leave it out"),
+        ({"schedules": "1f1b"}, TypeError, r"schedules='1f1b' must be a sequence, such as \['1f1b'\]"),
+        ({"micro_batches": []}, ValueError, "micro_batches is empty"),
+        ({"micro_batches": [0]}, ValueError, "micro_batches=0 must be at least 1"),
+        (
+            {"micro_batches": [9, 10]},
+            ValueError,
+            r"micro_batches=\[9, 10\] are more than the batch has rows, which is 8",
+        ),
+        ({"memory": "1GiB"}, TypeError, "memory='1GiB' must be a number of bytes, or one for each rank"),
+        ({"memory": [1.0]}, ValueError, "memory has 1 numbers, but there are 2 ranks"),
+        ({"memory": float("inf")}, ValueError, "memory has inf, which must be finite"),
+        ({"keep_together": (0, 1)}, TypeError, r"keep_together=\(0, 1\) must hold groups of layers, such as"),
+    ],
+)
+def test_what_nothing_can_be_chosen_from_is_refused(wrong: dict[str, Any], error: Any, message: str) -> None:
+    with pytest.raises(error, match=message):
+        Request(**{"sizes": [EVEN], "batch": 8, "ranks": 2, **wrong})
+
+
+@pytest.mark.parametrize(
     ("wrong", "message"),
     [
         ({"sizes": []}, "sizes is empty"),
