@@ -193,8 +193,15 @@ def _old(file: Path) -> None:
         (lambda run: _old(run / "timeline.json"), "timeline.json: version is 0"),
         (lambda run: _old(run / "explain.json"), "explain.json: version is 0"),
         (lambda run: (run / "config.json").write_text("[]"), "config.json is not what headrace train writes"),
+        (
+            lambda run: (run / "config.json").write_text('{"sequence": "a"}'),
+            "config.json: sequence is 'a', but must be",
+        ),
         (lambda run: (run / "config.json").write_text("{"), "config.json is no JSON"),
-        (lambda run: (run / "explain.json").write_text('{"version": 1}'), "explain.json is not what headrace train"),
+        (
+            lambda run: (run / "explain.json").write_text('{"version": 1}'),
+            "explain.json: the explanation lacks 'actions'",
+        ),
         (lambda run: (run / "metrics.jsonl").write_text('{"step": 1}'), "metrics.jsonl, line 1, is not what headrace"),
         (lambda run: (run / "plan.json").write_text('{"version": 0}'), "plan.json: version is 0"),
         (lambda run: (run / "metrics.jsonl").write_bytes(b"\xff"), "metrics.jsonl is no text: its byte 0 is not UTF-8"),

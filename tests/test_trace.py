@@ -293,12 +293,18 @@ def test_mistakes_end_with_code_2_and_one_line(runs: dict[str, Path], tmp_path: 
         (lambda d: d.update(colour="red"), "the timeline has an unknown key 'colour'"),
         (lambda d: d.pop("clocks"), "the timeline lacks 'clocks'"),
         (lambda d: d["transfers"].pop("measured"), "transfers lacks 'measured'"),
-        (lambda d: d["transfers"]["measured"][0].update(lost=1), "a transfer has an unknown key 'lost'"),
+        (lambda d: d["transfers"]["measured"][0].update(lost=1), "transfers: measured: 0 has an unknown key 'lost'"),
         (lambda d: d["transfers"]["predicted"][0].update(sender=2), "rank 2 is none of the run's 2"),
         (lambda d: d["measured"][0].update(rank=-1), "rank -1 is none of the run's 2"),
-        (lambda d: d["measured"][0].pop("end"), "a span lacks 'end'"),
+        (lambda d: d["measured"][0].pop("end"), "measured: 0 lacks 'end'"),
         (lambda d: d["clocks"].pop(), "clocks has 1 entries, but there are 2 ranks"),
-        (lambda d: d["clocks"][0].pop("error"), "is not what headrace train writes"),
+        (lambda d: d["clocks"][0].pop("error"), "clocks: 0 lacks 'error'"),
+        (lambda d: d["measured"][0].update(start="0"), "measured: 0: start is '0', but must be a number"),
+        (lambda d: d["measured"][0].update(start=2, end=1), "the span of 0F0 is from 2 to 1"),
+        (
+            lambda d: d["transfers"]["measured"][0].update(what="pigeon"),
+            "what is 'pigeon', but must be one of activation",
+        ),
     ],
 )
 def test_timelines_are_read_strictly(

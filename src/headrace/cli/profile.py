@@ -6,7 +6,8 @@ from typing import Annotated
 
 import typer
 
-from headrace.cli.output import print_json, stdout, user_arguments
+from headrace.cli.exits import Exit
+from headrace.cli.output import fail, print_json, stdout, user_arguments
 from headrace.costs import spread
 from headrace.report.tables import table
 from headrace.train.config import TrainConfig
@@ -31,10 +32,14 @@ def profile(
     """Measure each layer's forward, backward and bytes, and the links between ranks."""
     from headrace.cli.model_choice import chosen_model
     from headrace.planner.model import measured
+    from headrace.runtime.failure import PipelineFailure
 
     with user_arguments("profile"):
         chosen = chosen_model(model, meta=False, batch=batch, layers=layers, dim=dim, heads=heads, sequence=seq)
-        found = measured(chosen.model, (chosen.x, chosen.y), chosen.loss_fn, ranks, [micro_batches])
+        try:
+            found = measured(chosen.model, (chosen.x, chosen.y), chosen.loss_fn, ranks, [micro_batches])
+        except PipelineFailure as failure:
+            fail("profile", failure, Exit.WORKER_FAILED)
         costs = found.sizes[0]
         slowness = spread("slowness", found.slowness, ranks, "ranks")
         data = {

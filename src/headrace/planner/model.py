@@ -3,6 +3,7 @@
 import hashlib
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import inf
 from typing import Any, Literal
 
 import torch
@@ -27,6 +28,7 @@ from headrace.runtime.model.cut import CutModel
 from headrace.runtime.model.tied import tied_layers
 from headrace.runtime.process.processes import from_first, process_count
 from headrace.runtime.stage.boundary import Value
+from headrace.schedule.numbers import at_least
 
 _SIZES = 3  # of micro-batches that are measured; those between are interpolated
 
@@ -60,6 +62,7 @@ def plan(
     Raises:
         NoPlanFits: nothing fits; it says what would.
         TypeError, ValueError: the model or the batch cannot be measured, or an argument is out of its range.
+        PipelineFailure: a step could not be rehearsed, as it could not be trained: the loss is no number, say.
     """
     found = measured(model, batch, loss_fn, ranks, micro_batches, optimizer_bytes=optimizer_bytes)
     request = replace(
@@ -130,11 +133,18 @@ def measured(
 ) -> Findings:
     """What the layers take here, as one of `ranks` ranks runs them, and the links between these."""
     x, y = batch
-    rows = count_rows("x", x)
+    rows = _rows(batch, ranks, micro_batches, optimizer_bytes)
     sizes: list[LayerCosts] = []
     slowness: PerRank = 1
     for some in _row_sizes(rows, ranks, micro_batches):
-        found = profile_by_rank(model, _first(x, some), ranks, loss_fn=loss_fn, target=_first(y, some))
+        try:
+            found = profile_by_rank(model, _first(x, some), ranks, loss_fn=loss_fn, target=_first(y, some))
+        except Exception as error:
+            if some < rows:
+                error.add_note(
+                    f"with micro-batches of {some} of the {rows} rows: micro_batches= says how many there may be"
+                )
+            raise
         slowness = found.slowness  # of the largest size, which overheads count least in
         layers = found.first.layer_costs(some, optimizer_bytes)
         sizes.append(rehearsed(model, batch, loss_fn, layers, ranks, slowness))
@@ -157,7 +167,7 @@ def described(
 ) -> Findings:
     """What they would take on hardware that is not here: a name of `hardware_names()`, or a TOML file."""
     x, y = batch
-    rows = count_rows("x", x)
+    rows = _rows(batch, ranks, micro_batches, optimizer_bytes)
     device = load_hardware(hardware)
     width = next((p.element_size() for p in model.parameters()), 4)
     sizes = tuple(
@@ -204,6 +214,26 @@ def refuse_stale(plan: Plan, model: nn.Sequential, rows: int | None = None) -> N
         )
     if rows is not None and rows != plan.batch:
         raise ValueError(f"the plan is for batches of {plan.batch} rows, not of {rows}: plan again for these")
+
+
+def _rows(batch: tuple[Value, Value], ranks: int, micro_batches: Sequence[int] | None, optimizer_bytes: float) -> int:
+    """Of the mini-batch, once all that was given with it can be.
+
+    Raises:
+        TypeError, ValueError: an argument is out of its range.
+    """
+    at_least(1, ranks=ranks)
+    x, y = batch
+    rows, targets = count_rows("x", x), count_rows("y", y)
+    if not rows or rows != targets:
+        raise ValueError(f"x has {rows} rows and y {targets}: they must be rows of the same batch, one or more")
+    for m in micro_batches or ():
+        at_least(1, micro_batches=m)
+    if micro_batches and min(micro_batches) > rows:
+        raise ValueError(f"micro_batches={list(micro_batches)} are more than the batch has rows, which is {rows}")
+    if not 0 <= optimizer_bytes < inf:
+        raise ValueError(f"optimizer_bytes={optimizer_bytes!r} must be finite and at least 0")
+    return rows
 
 
 def _row_sizes(rows: int, ranks: int, micro_batches: Sequence[int] | None) -> list[int]:

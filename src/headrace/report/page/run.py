@@ -18,6 +18,7 @@ from headrace.layer_costs import stage_sums
 from headrace.planner.plan import Plan, read_plan
 from headrace.planner.replan import Replanned, replan
 from headrace.planner.run_profile import RunProfile, read_run, read_timelines
+from headrace.planner.strict import typed
 from headrace.report.explain import Explanation
 from headrace.simulate.measured import as_it_ran, latency_of
 from headrace.timeline import Timeline
@@ -107,7 +108,7 @@ def read(folder: Path) -> Run:
     plan = read_plan(folder / PLAN) if (folder / PLAN).exists() else None
     return Run(
         name=folder.resolve().name,
-        config=_object(folder / CONFIG),
+        config=_config(folder / CONFIG),
         profile=profile,
         predicted=read_timelines(folder).predicted,
         measured=measured,
@@ -133,8 +134,9 @@ def _steps(path: Path) -> tuple[StepLine, ...]:
     for number, line in enumerate(_text(path).splitlines(), 1):
         try:
             data = json.loads(line)
+            taken = typed(data["seconds"], float, "seconds")
             held_out = _loss(data["held_out_loss"]) if "held_out_loss" in data else None
-            found.append(StepLine(int(data["step"]), _loss(data["loss"]), float(data["seconds"]), held_out))
+            found.append(StepLine(typed(data["step"], int, "step"), _loss(data["loss"]), taken, held_out))
         except (RecursionError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"{path}, line {number}, is not what headrace train writes: {error!r}") from None
     return tuple(found)
@@ -148,10 +150,18 @@ def _explanation(path: Path) -> Explanation:
     data = _object(path)
     try:
         return Explanation.from_data(data)
-    except (KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"{path} is not what headrace train writes: {error!r}") from None
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from None
+
+
+def _config(path: Path) -> dict[str, Any]:
+    """What was asked for; what the page reckons with are numbers."""
+    data = _object(path)
+    for name in ("layers", "dim", "sequence", "replan_after"):
+        typed(data.get(name), int | None, f"{path}: {name}")
+    return {
+        name: value for name, value in data.items() if value is not None or name not in ("layers", "dim", "sequence")
+    }
 
 
 def _object(path: Path) -> dict[str, Any]:
