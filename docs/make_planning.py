@@ -56,7 +56,8 @@ what W still needs after I, and of the message to the next layer.
 * **Measured** (`headrace profile`, `hr.profile`): every layer on its true input, as one of p ranks will run it, with
   warm-up and medians; with a whole backward and with a split one in turn; bytes by watching every allocation. Costs
   are not proportional to rows, so up to three sizes of micro-batches are measured, and those between are interpolated.
-  Links are measured by a ping-pong through the real transport.
+  Links are measured by a ping-pong through the real transport. Under `torchrun` every device is measured, once for all
+  ranks that share it: where they differ by more than a tenth, slower ones get less to do.
 * **Described** (`--hardware`): the model on the meta device, its arithmetic counted operation by operation, its bytes
   by shape, and seconds by a roofline of the device's data sheet. Good for comparing; not good to the millisecond.
   Shipped are {hardware}; a TOML file like theirs
@@ -71,7 +72,9 @@ what W still needs after I, and of the message to the next layer.
 3. **Closer look**, in that order: the exact best cuts for a model of the step (fill and drain, and m − 1 times the
    slowest rank, with messages, on the rank's own device), each simulated as it is. If the memory of a rank is
    exceeded, cuts are searched again under that limit, and stages may recompute.
-4. The fastest of the simulated ones that fits is the plan, the others are its alternatives.
+4. With `--search`, for the cuts of the fastest three an order of actions beyond the catalogue's is
+   [searched](howto/choose-schedule.md) (not for those that recompute, and not for more than 20,000 actions).
+5. The fastest of the simulated ones that fits is the plan, the others are its alternatives.
 
 With one stage a rank the cuts of the model are proven to be the best. With several, they are where the search ends in
 time, and otherwise come from a local search.
