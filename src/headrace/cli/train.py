@@ -57,7 +57,7 @@ def train(
         ),
     ] = None,
     tensorboard: Annotated[
-        Path | None, typer.Option(help="Folder for TensorBoard: pip install headrace[tensorboard].")
+        Path | None, typer.Option(help="Folder for TensorBoard, which the extra `tensorboard` of the package installs.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object at the end.")] = False,
 ) -> None:
