@@ -28,7 +28,9 @@ def test_no_word_of_a_help_text_is_taken_for_markup(path: tuple[str, ...]) -> No
 
 
 def test_the_file_to_write_is_out_everywhere() -> None:
-    names = {name for command in COMMANDS.values() for each in command.params for name in each.opts if "-o" in each.opts}
+    names = {
+        name for command in COMMANDS.values() for each in command.params for name in each.opts if "-o" in each.opts
+    }
     assert names == {"-o", "--out"}
 
 
