@@ -25,8 +25,8 @@ MakeOptimizer = Callable[[Iterable[tuple[str, nn.Parameter]]], torch.optim.Optim
 
 
 _OF_ANOTHER_BATCH: Final = (
-    "but the loss of the batch in one piece differs by {:.1e}: dropout, batch statistics and low precision do that, and so "
-    "does a loss that is no mean over rows and lacks its loss_weight="
+    "but the loss of the batch in one piece differs by {:.1e}: dropout, batch statistics and low precision do that, "
+    "and so does a loss that is no mean over rows and lacks its loss_weight="
 )
 
 
