@@ -56,7 +56,8 @@ what W still needs after I, and of the message to the next layer.
 * **Measured** (`headrace profile`, `hr.profile`): every layer on its true input, as one of p ranks will run it, with
   warm-up and medians; with a whole backward and with a split one in turn; bytes by watching every allocation. Costs
   are not proportional to rows, so up to three sizes of micro-batches are measured, and those between are interpolated.
-  Links are measured by a ping-pong through the real transport.
+  Links are measured by a ping-pong through the real transport. Under `torchrun` every device is measured, once for all
+  ranks that share it: where they differ by more than a tenth, slower ones get less to do.
 * **Described** (`--hardware`): the model on the meta device, its arithmetic counted operation by operation, its bytes
   by shape, and seconds by a roofline of the device's data sheet. Good for comparing; not good to the millisecond.
   Shipped are {hardware}; a TOML file like theirs

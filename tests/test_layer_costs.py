@@ -75,7 +75,7 @@ def test_nothing_becomes_negative_beyond_what_was_measured() -> None:
 def test_misuse_is_refused() -> None:
     with pytest.raises(ValueError, match="forward has 2 numbers for 3 layers"):
         LayerCosts(**{**costs().as_data(), "forward": (1, 2)})
-    with pytest.raises(ValueError, match="transient has a negative number: -1"):
+    with pytest.raises(ValueError, match="transient has -1, which must be finite and not negative"):
         LayerCosts(**{**costs().as_data(), "transient": (1, 2, -1)})
     with pytest.raises(ValueError, match="measured is empty"):
         at_rows([], 1)

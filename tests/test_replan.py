@@ -209,7 +209,7 @@ def test_a_run_survives_its_files(tmp_path: Path, link: Link | None) -> None:
         (lambda d: d.update(micro_batches=5), "micro_batches is 5, but the grid of schedule is for 4"),
         (lambda d: d["schedule"].update(grid="0B0,0F0"), "deadlocks"),
         (lambda d: d.update(link={}), "link lacks 'bandwidth'"),
-        (lambda d: d.update(cut=3), "is not what headrace train writes"),
+        (lambda d: d.update(cut=3), "the profile: cut is 3, but must be a list"),
     ],
 )
 def test_a_profile_is_read_strictly(tmp_path: Path, change: Callable[[Any], Any], message: str) -> None:

@@ -1,7 +1,7 @@
 """What each action costs in seconds and in bytes: measured by `profile`, or declared."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from fractions import Fraction
 from math import inf
 from typing import Any
@@ -12,6 +12,7 @@ Seconds = float
 Bytes = float
 Number = float
 PerStage = Number | Sequence[Number]
+PerRank = Number | Sequence[Number]
 
 
 @dataclass(frozen=True)
@@ -133,6 +134,26 @@ class Costs:
             RECOMPUTE: again,
             UPDATE: spread("update", self.update, stages, "stages"),
         }
+
+    def slowed(self, by: Sequence[Number]) -> "Costs":
+        """The same actions on other devices: the seconds of stage s are multiplied by `by`[s]; links stay as they are.
+
+        Raises:
+            ValueError: a cost is a sequence of another length.
+        """
+        seconds = self.per_stage(len(by))
+        slow = {kind: [each * times for each, times in zip(seconds[kind], by, strict=True)] for kind in seconds}
+        paired = None if self.pair is None else spread("pair", self.pair, len(by), "stages")
+        return replace(
+            self,
+            forward=slow[FORWARD],
+            backward=slow[BACKWARD],
+            backward_input=slow[BACKWARD_INPUT],
+            backward_weight=slow[BACKWARD_WEIGHT],
+            recompute=None if self.recompute is None else slow[RECOMPUTE],
+            update=slow[UPDATE],
+            pair=None if paired is None else [each * times for each, times in zip(paired, by, strict=True)],
+        )
 
     def per_hop(self, stages: int) -> list[Seconds]:
         """The latency of each of the `stages` − 1 hops, if its ends are on different ranks."""

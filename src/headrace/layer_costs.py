@@ -8,6 +8,7 @@ A cut adds layers up to stages, so everything that a planner asks of a model is 
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
+from math import inf
 from typing import Any, TypeVar
 
 from headrace.costs import Bytes, Costs, Memory, Seconds
@@ -65,8 +66,9 @@ class LayerCosts:
             numbers = tuple(getattr(self, item.name))
             if len(numbers) != len(self.names):
                 raise ValueError(f"{item.name} has {len(numbers)} numbers for {len(self.names)} layers")
-            if min(numbers) < 0:
-                raise ValueError(f"{item.name} has a negative number: {min(numbers)}")
+            wrong = next((number for number in numbers if not 0 <= number < inf), None)
+            if wrong is not None:
+                raise ValueError(f"{item.name} has {wrong!r}, which must be finite and not negative")
             object.__setattr__(self, item.name, numbers)
 
     def as_data(self) -> dict[str, Any]:

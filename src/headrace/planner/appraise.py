@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import takewhile
 
-from headrace.costs import Bytes, Costs, Number, Seconds, spread
+from headrace.costs import Bytes, Costs, Seconds, spread
 from headrace.layer_costs import LayerCosts, at_rows, stage_sums
 from headrace.partition.errors import NoCutFits
 from headrace.partition.minmax import partition
@@ -230,11 +230,7 @@ def _costs(
     weights = stage_sums(layers.parameters, cut)
     copies = candidate.replicas * len(schedule.placement.lanes)
     return replace(
-        base,
-        forward=_times(base.forward, by),
-        backward_input=_times(base.backward_input, by),
-        backward_weight=_times(base.backward_weight, by),
-        backward=_times(base.per_stage(schedule.stages)["B"], by),
+        base.slowed(by),
         transfer=request.latency,
         bandwidth=request.bandwidth,
         update=[request.update * size for size in weights],
@@ -248,7 +244,3 @@ def _reduction(size: Bytes, copies: int, request: Request) -> Seconds:
         return 0
     hops = 2 * (copies - 1)
     return hops * request.latency + (0 if request.bandwidth is None else hops / copies * size / request.bandwidth)
-
-
-def _times(per_stage: Number | Sequence[Number], by: Sequence[Number]) -> list[Number]:
-    return [seconds * slow for seconds, slow in zip(spread("costs", per_stage, len(by), "stages"), by, strict=True)]

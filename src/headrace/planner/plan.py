@@ -17,19 +17,21 @@
 """
 
 import json
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
-from headrace.costs import Bytes, Seconds
-from headrace.planner.strict import exactly
+from headrace.costs import Bytes, Seconds, spread
+from headrace.files import read_json
+from headrace.layer_costs import whole
+from headrace.planner.strict import typed
+from headrace.schedule.actions import RECOMPUTE
 from headrace.schedule.check import check
+from headrace.schedule.numbers import at_least
 from headrace.schedule.schedule import Schedule
 from headrace.schedule.text import parse
 
 VERSION: Final = 2
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -96,6 +98,9 @@ class Plan:
         recomputes: the stages that recompute.
         predicted: what it promises.
         alternatives: the best of the others.
+
+    Raises:
+        ValueError: its parts do not fit each other.
     """
 
     layers: tuple[str, ...]
@@ -111,6 +116,24 @@ class Plan:
     recomputes: tuple[int, ...]
     predicted: Predicted
     alternatives: tuple[Alternative, ...]
+
+    def __post_init__(self) -> None:
+        stages, ranks = self.schedule.stages, self.schedule.ranks
+        at_least(1, batch=self.batch, replicas=self.replicas)
+        if len(self.cut) != stages:
+            raise ValueError(f"cut has {len(self.cut)} stages, but the grid of schedule has {stages}")
+        whole(self.cut, len(self.layers))
+        again = {action.stage for row in self.schedule.rows for action in row if action.kind == RECOMPUTE}
+        if set(self.recomputes) != again:
+            raise ValueError(
+                f"recomputes names the stages {sorted(self.recomputes)}, but schedule has R of {sorted(again)}"
+            )
+        promised = self.predicted
+        for name in ("forward", "backward", "backward_input", "backward_weight"):
+            spread(f"predicted: {name}", getattr(promised, name), stages, "stages")
+        for name, of_ranks in (("memory", self.memory), ("predicted: peak_bytes", promised.peak_bytes)):
+            if of_ranks is not None:
+                spread(name, of_ranks, ranks, "ranks")
 
     @property
     def ranks(self) -> int:
@@ -160,10 +183,7 @@ def read_plan(path: Path) -> Plan:
         ValueError: it is no plan of this version; the message names the key.
         InvalidSchedule: its schedule is refuted.
     """
-    try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ValueError(f"{path} is no JSON: {error}") from None
+    data = read_json(path)
     try:
         return _plan(data)
     except ValueError as error:
@@ -174,41 +194,45 @@ def _plan(data: Any) -> Plan:
     version = data.get("version") if isinstance(data, dict) else None
     if version != VERSION:
         raise ValueError(f"version is {version!r}, but this headrace reads plans of version {VERSION}: plan again")
-    keys = {"version", "model", "made_with", "batch", "ranks", "replicas", "micro_batches", "schedule", "cut"}
-    keys |= {"memory", "recomputes", "predicted", "alternatives"}
-    exactly(data, keys, "the plan")
-    exactly(data["model"], {"fingerprint", "layers"}, "model")
-    exactly(data["made_with"], {"headrace", "torch", "devices"}, "made_with")
-    exactly(data["schedule"], {"name", "grid"}, "schedule")
-    schedule = parse(data["schedule"]["grid"], name=data["schedule"]["name"])
+    read = typed(data, _SHAPE, "the plan")
+    named = tuple(name for stage in read["cut"] for name in stage)
+    if named != read["model"]["layers"] or len(set(named)) != len(named):
+        raise ValueError("cut does not name the layers of model, each once and in order")
+    schedule = parse(read["schedule"]["grid"], name=read["schedule"]["name"])
     check(schedule)
     plan = Plan(
-        layers=tuple(data["model"]["layers"]),
-        fingerprint=data["model"]["fingerprint"],
-        headrace=data["made_with"]["headrace"],
-        torch=data["made_with"]["torch"],
-        devices=tuple(data["made_with"]["devices"]),
-        batch=data["batch"],
-        replicas=data["replicas"],
-        memory=None if data["memory"] is None else tuple(data["memory"]),
+        layers=read["model"]["layers"],
+        fingerprint=read["model"]["fingerprint"],
+        headrace=read["made_with"]["headrace"],
+        torch=read["made_with"]["torch"],
+        devices=read["made_with"]["devices"],
+        batch=read["batch"],
+        replicas=read["replicas"],
+        memory=read["memory"],
         schedule=schedule,
-        cut=tuple(map(len, data["cut"])),
-        recomputes=tuple(data["recomputes"]),
-        predicted=_made(Predicted, data["predicted"], "predicted"),
-        alternatives=tuple(_made(Alternative, other, "alternatives") for other in data["alternatives"]),
+        cut=tuple(map(len, read["cut"])),
+        recomputes=read["recomputes"],
+        predicted=read["predicted"],
+        alternatives=read["alternatives"],
     )
-    named = tuple(name for stage in data["cut"] for name in stage)
-    if named != plan.layers:
-        raise ValueError("cut does not name the layers of model, each once and in order")
     for key, found in (("ranks", plan.ranks), ("micro_batches", plan.micro_batches)):
         if data[key] != found:
             raise ValueError(f"{key} is {data[key]}, but the grid of schedule is for {found}")
-    if len(plan.cut) != schedule.stages:
-        raise ValueError(f"cut has {len(plan.cut)} stages, but the grid of schedule has {schedule.stages}")
     return plan
 
 
-def _made(kind: type[T], data: Any, what: str) -> T:
-    names = {item.name for item in fields(kind)}  # type: ignore[arg-type]
-    exactly(data, names, what)
-    return kind(**{name: tuple(value) if isinstance(value, list) else value for name, value in data.items()})
+_SHAPE: Final = {
+    "version": int,
+    "model": {"fingerprint": str, "layers": tuple[str, ...]},
+    "made_with": {"headrace": str, "torch": str, "devices": tuple[str, ...]},
+    "batch": int,
+    "ranks": int,
+    "replicas": int,
+    "micro_batches": int,
+    "memory": tuple[Bytes, ...] | None,
+    "schedule": {"name": str, "grid": str},
+    "cut": tuple[tuple[str, ...], ...],
+    "recomputes": tuple[int, ...],
+    "predicted": Predicted,
+    "alternatives": tuple[Alternative, ...],
+}

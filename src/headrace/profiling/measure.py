@@ -120,6 +120,8 @@ def _accelerators(probes: Sequence[Probe], sample: Value) -> list[torch.device]:
         ValueError: a layer has parameters or buffers that don't exist yet, so there is nothing to measure.
     """
     devices = {tensor.device for tensor in take_apart(sample, "sample")[0]}
+    if any(device.type == "meta" for device in devices):
+        raise ValueError("sample is on the meta device: give it memory and values before the model is profiled")
     for probe in probes:
         if probe.module is None:
             continue
