@@ -158,8 +158,7 @@ def _print(made: "Plan", memory: Any) -> None:
             )
         )
     say(table(("stage", "rank", "layers", "forward", "backward", "recomputes"), rows))
-    gap = f"{percent(predicted.gap)} above the lower bound of {seconds(predicted.lower_bound)}"
-    say(f"\nstep {seconds(predicted.step_seconds)}, {gap}; bubble {percent(predicted.bubble_fraction)}")
+    say(f"\n{predicted}; bubble {percent(predicted.bubble_fraction)}")
     limit = "no limit" if memory is None else f"of {_limit(memory)}"
     say(f"memory of the fullest rank {size(max(predicted.peak_bytes))}, {limit}\n")
     others = [
