@@ -72,7 +72,9 @@ what W still needs after I, and of the message to the next layer.
 3. **Closer look**, in that order: the exact best cuts for a model of the step (fill and drain, and m − 1 times the
    slowest rank, with messages, on the rank's own device), each simulated as it is. If the memory of a rank is
    exceeded, cuts are searched again under that limit, and stages may recompute.
-4. The fastest of the simulated ones that fits is the plan, the others are its alternatives.
+4. With `--search`, for the cuts of the fastest three an order of actions beyond the catalogue's is
+   [searched](howto/choose-schedule.md) (not for those that recompute, and not for more than 20,000 actions).
+5. The fastest of the simulated ones that fits is the plan, the others are its alternatives.
 
 With one stage a rank the cuts of the model are proven to be the best. With several, they are where the search ends in
 time, and otherwise come from a local search.

@@ -60,6 +60,7 @@ def plan(
     ] = None,
     replicas: Annotated[str, typer.Option(help="Data-parallel degrees to choose from, separated by commas.")] = "1",
     recompute: Annotated[str, typer.Option(help="never, or stage: where it makes the model fit.")] = "stage",
+    search: Annotated[bool, typer.Option(help="Look for a faster order of actions than the catalogue's.")] = False,
     optimizer_bytes: Annotated[
         float,
         typer.Option(help="Bytes of optimizer state per byte of trained parameters: 2 for Adam, 0 for plain SGD."),
@@ -96,6 +97,7 @@ def plan(
             micro_batches=numbers,
             replicas=whole_numbers("--replicas", replicas, like="4,8"),
             recompute=recompute,  # type: ignore[arg-type]
+            search=search,
         )
         made = make_plan(request, fingerprint=fingerprint(chosen.model), devices=(found.device,) * ranks)
         return made, request.memory

@@ -14,6 +14,7 @@ from headrace.partition.errors import NoCutFits
 from headrace.planner.appraise import Appraised, at_close, at_first_sight, refusal
 from headrace.planner.candidates import Candidate, candidates
 from headrace.planner.request import Request
+from headrace.planner.searched import searched
 
 _ENOUGH = 6  # that fit, of which one is the plan and the others its alternatives
 _LARGE, _ENOUGH_OF_LARGE = 10_000, 4  # layers × ranks: each takes a second, and fewer alternatives will do
@@ -89,6 +90,8 @@ def choose(request: Request) -> Choice:
         advice = _nearest([candidate for candidate, _ in refused], request)
         reason = str(advice) if advice is not None else refused[0][1]
         raise NoPlanFits(f"nothing fits: {reason}", advice.ways_out if advice is not None else ())
+    if request.search:
+        fitting += searched(fitting, request)
     fitting.sort(key=lambda found: found.seconds)
     return Choice(fitting[0], tuple(fitting[1:]), tuple(refused), min(lower_bound(request), fitting[0].seconds))
 

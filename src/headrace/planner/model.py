@@ -44,6 +44,7 @@ def plan(
     micro_batches: Sequence[int] | None = None,
     recompute: Literal["never", "stage"] = "stage",
     optimizer_bytes: float = 2,
+    search: bool = False,
     keep_together: Sequence[Collection[int]] = (),
     pin_rank: Mapping[int, int] | None = None,
 ) -> Plan:
@@ -55,8 +56,8 @@ def plan(
         loss_fn: `loss_fn(output, target)`.
         ranks: p.
         memory: bytes that each rank can hold; None for no limit.
-        schedules, micro_batches, recompute, keep_together, pin_rank: what to choose from, see `Request`. Layers with
-            tied weights are kept together in any case.
+        schedules, micro_batches, recompute, search, keep_together, pin_rank: what to choose from, see `Request`.
+            Layers with tied weights are kept together in any case.
         optimizer_bytes: the optimizer's state in bytes per byte of what learns: 2 for Adam, 0 for plain SGD.
 
     Raises:
@@ -70,6 +71,7 @@ def plan(
         schedules=schedules,
         micro_batches=micro_batches,
         recompute=recompute,
+        search=search,
         keep_together=(*found.tied, *keep_together),
         pin_rank=pin_rank or {},
     )

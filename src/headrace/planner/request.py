@@ -34,6 +34,7 @@ class Request:
         micro_batches: numbers to choose from; None for a few multiples of the pipeline's ranks.
         replicas: data-parallel degrees to choose from.
         recompute: "never", or "stage": stages may drop their activations and compute them again to fit.
+        search: whether to look for an order of actions beyond the catalogue's, for the cuts that are best with these.
         keep_together: groups of layers, by number, that must share a stage.
         pin_rank: layer → rank that must hold it.
 
@@ -53,6 +54,7 @@ class Request:
     micro_batches: Sequence[int] | None = None
     replicas: Sequence[int] = (1,)
     recompute: Literal["never", "stage"] = "stage"
+    search: bool = False
     keep_together: Sequence[Collection[int]] = ()
     pin_rank: Mapping[int, int] = field(default_factory=dict)
 
