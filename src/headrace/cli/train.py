@@ -28,7 +28,9 @@ def train(
     schedule: Annotated[str, typer.Option(help="A schedule: see headrace schedules.")] = "1f1b",
     schedule_file: FileOption = None,
     option: OptionsOption = None,
-    plan: Annotated[Path | None, typer.Option(help="A plan of headrace plan: its schedule and its cut.")] = None,
+    plan: Annotated[
+        Path | None, typer.Option(help="A plan of headrace plan for a model of these sizes: its schedule and its cut.")
+    ] = None,
     recompute: Annotated[
         str, typer.Option(help="Recompute: never, always, except_last, or the stages, such as 0,1.")
     ] = "never",
@@ -58,7 +60,7 @@ def train(
         ),
     ] = None,
     tensorboard: Annotated[
-        Path | None, typer.Option(help="Folder for TensorBoard: pip install headrace[tensorboard].")
+        Path | None, typer.Option(help="Folder for TensorBoard, which the extra `tensorboard` of the package installs.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object at the end.")] = False,
 ) -> None:
