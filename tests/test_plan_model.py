@@ -44,6 +44,11 @@ def test_misuse_is_refused_by_name(batch: Any, options: dict[str, Any], error: A
         described(model().to("meta"), batch, LOSS, hardware="cpu", **given)
 
 
+def test_a_cut_for_no_rank_is_refused() -> None:
+    with pytest.raises(ValueError, match="ranks=0 must be at least 1"):
+        hr.measured_cut(model(), X, ranks=0)
+
+
 def test_a_batch_without_data_is_refused() -> None:
     with pytest.raises(ValueError, match="sample is on the meta device"):
         hr.plan(model(), (X.to("meta"), Y), LOSS, ranks=2)

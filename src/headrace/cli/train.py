@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from headrace.cli.chosen import FileOption, OptionsOption, chosen_schedule, planned_schedule
-from headrace.cli.exits import Exit
-from headrace.cli.output import fail, print_json, stdout, user_arguments
+from headrace.cli.output import print_json, stdout, user_arguments
 from headrace.files import as_json
 from headrace.train.config import TrainConfig
 
@@ -66,7 +65,6 @@ def train(
     from headrace.cli.train_screen import TrainScreen
     from headrace.report.explain import explain
     from headrace.report.page import write_report
-    from headrace.runtime.failure import PipelineFailure
     from headrace.runtime.process.processes import process_count, process_rank
     from headrace.train.job import train as run
     from headrace.train.run_files import RunFiles
@@ -118,8 +116,6 @@ def train(
         try:
             with screen:
                 result = run(config, on_ready, on_step, screen.replanned)
-        except PipelineFailure as failure:
-            fail("train", failure, Exit.WORKER_FAILED)
         finally:
             if board is not None:
                 board.close()

@@ -13,6 +13,7 @@ from headrace.runtime.model.tied import tied_layers
 from headrace.runtime.process.processes import from_first, process_rank
 from headrace.runtime.process.shares import computing_as_a_rank
 from headrace.runtime.stage.boundary import Value
+from headrace.schedule.numbers import at_least
 
 
 def profile_as_rank(
@@ -27,6 +28,7 @@ def profile_as_rank(
     Raises:
         TypeError, ValueError: as `profile`, in every process.
     """
+    at_least(1, ranks=ranks)
     found: Any = None
     if process_rank() == 0:
         try:
