@@ -58,7 +58,7 @@ class CutModel:
 def _valid_cut(cut: Sequence[int] | None, layers: int, stages: int) -> tuple[int, ...]:
     if cut is None:
         return partition([1] * layers, stages)
-    counts = tuple(cut)
+    counts = tuple(cut) if isinstance(cut, Iterable) else (cut,)
     if any(not isinstance(count, int) or isinstance(count, bool) for count in counts):
         raise TypeError(f"cut={cut!r} must be whole numbers: how many layers each stage gets")
     if len(counts) != stages or sum(counts) != layers or min(counts) < 1:
