@@ -347,6 +347,15 @@ def test_a_file_that_deadlocks_is_refuted(tmp_path):
     assert "mine deadlocks: rank 0 waits at 0B0 for 0F0" in result.stderr
 
 
+def test_a_file_and_a_name_are_not_both_taken(tmp_path):
+    file = tmp_path / "mine.csv"
+    file.write_text("0F0,0B0\n")
+    for command in ("simulate", "train"):
+        result = run(command, "--schedule-file", str(file), "--schedule", "1f1b")
+        assert result.exit_code == Exit.USAGE
+        assert "--schedule goes without --schedule-file" in result.stderr
+
+
 def test_recompute_by_stage():
     spans = simulate_json("--ranks", "2", "--micro-batches", "2", "--recompute", "1")["spans"]
     assert [span["action"] for span in spans if "R" in span["action"]] == ["1R0", "1R1"]

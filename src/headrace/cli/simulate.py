@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from headrace.cli.chosen import FileOption, OptionsOption, chosen_schedule
+from headrace.cli.chosen import FileOption, OptionsOption, chosen_schedule, refuse_typed
 from headrace.cli.output import print_json, save_picture, stdout, user_arguments
 from headrace.costs import Costs
 from headrace.report.gantt import gantt
@@ -38,6 +38,7 @@ _PER_STAGE = "seconds: one number, or one per stage separated by commas"
 
 def simulate(
     *,
+    context: typer.Context,
     schedule: Annotated[str, typer.Option(help=f"One of {', '.join(CATALOGUE)}.")] = "1f1b",
     schedule_file: FileOption = None,
     ranks: Annotated[int | None, typer.Option(help="How many ranks, p.", show_default="4")] = None,
@@ -85,6 +86,8 @@ def simulate(
             raise ValueError("--text and --json are two forms of output: give one of them")
         if not search and (exact or time_limit is not None or in_flight is not None):
             raise ValueError("--time-limit, --exact and --in-flight are options of --search: give it too")
+        if schedule_file is not None:
+            refuse_typed(context, ("schedule",), "goes without --schedule-file, which says all there is")
         if (bandwidth is None) != (message == "0"):
             raise ValueError("--message and --bandwidth go together: bytes ÷ bytes per second")
         if plot is not None:

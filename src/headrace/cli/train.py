@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from headrace.cli.chosen import FileOption, OptionsOption, chosen_schedule, planned_schedule
+from headrace.cli.chosen import FileOption, OptionsOption, chosen_schedule, planned_schedule, refuse_typed
 from headrace.cli.output import print_json, stdout, user_arguments
 from headrace.files import as_json
 from headrace.train.config import TrainConfig
@@ -20,6 +20,7 @@ _DEFAULT = TrainConfig()
 
 def train(
     *,
+    context: typer.Context,
     ranks: Annotated[int | None, typer.Option(help="Pipeline ranks, p.", show_default="2, or torchrun's")] = None,
     micro_batches: Annotated[
         int | None, typer.Option(help="Micro-batches per step, m.", show_default=str(_DEFAULT.micro_batches))
@@ -73,10 +74,12 @@ def train(
     with user_arguments("train"):
         processes = process_count()
         size = (processes if processes > 1 else _DEFAULT.ranks, _DEFAULT.micro_batches)
+        if schedule_file is not None:
+            refuse_typed(context, ("schedule",), "goes without --schedule-file, which says all there is")
         if plan is None:
             order = chosen_schedule(schedule, schedule_file, ranks, micro_batches, recompute, option or (), size)
         else:
-            order = planned_schedule(plan, schedule_file, ranks, micro_batches, option)
+            order = planned_schedule(context, plan)
         config = TrainConfig(
             ranks=order.ranks,
             micro_batches=order.micro_batches // order.segments,
