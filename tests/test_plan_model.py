@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 import headrace as hr
 from headrace.cli.main import app
 from headrace.planner.model import described, measured
+from headrace.runtime.process import processes
 
 X, Y = torch.randn(4, 6), torch.randn(4, 6)
 LOSS = nn.functional.mse_loss
@@ -89,3 +90,13 @@ def test_a_users_model_that_cannot_be_trained_ends_with_its_code(
     assert done.exit_code == code, done.output
     assert done.stderr.startswith(f"headrace {command[0]}: ")
     assert says in done.stderr
+
+
+@pytest.mark.parametrize("command", ["plan", "profile"])
+def test_under_torchrun_only_the_first_process_prints_and_writes(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small = ("--layers", "1", "--dim", "8", "--heads", "2", "--seq", "4", "--batch", "4")
+    monkeypatch.setattr(processes, "process_rank", lambda: 1)
+    done = CliRunner().invoke(app, [command, *small, "-o", str(tmp_path / "it.json")])
+    assert (done.exit_code, done.stdout, list(tmp_path.iterdir())) == (0, "", [])

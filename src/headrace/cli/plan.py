@@ -70,6 +70,7 @@ def plan(
     from headrace.cli.plan_again import planned_again
     from headrace.planner import NoPlanFits, make_plan
     from headrace.planner.model import described, fingerprint, measured
+    from headrace.runtime.process.processes import process_rank
 
     def planned() -> "tuple[Plan, Any]":
         """A plan for the model, and the memory that it had to fit into."""
@@ -111,6 +112,8 @@ def plan(
                 typer.echo(f"{again}\n", err=as_json or export is not None)
         except NoPlanFits as nothing:
             fail("plan", nothing, Exit.NO_PLAN)
+        if process_rank() > 0:
+            return
         if out is not None:
             out.write_text(made.to_json() + "\n", encoding="utf-8")
     if export is not None:

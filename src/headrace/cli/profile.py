@@ -31,12 +31,15 @@ def profile(
     """Measure each layer's forward, backward and bytes, and the links between ranks."""
     from headrace.cli.model_choice import chosen_model
     from headrace.planner.model import measured
+    from headrace.runtime.process.processes import process_rank
 
     with user_arguments("profile"):
         if out is not None:
             check_target(out)
         chosen = chosen_model(model, meta=False, batch=batch, layers=layers, dim=dim, heads=heads, sequence=seq)
         found = measured(chosen.model, (chosen.x, chosen.y), chosen.loss_fn, ranks, [micro_batches])
+        if process_rank() > 0:
+            return
         costs = found.sizes[0]
         data = {"version": 1, "latency": found.latency, "bandwidth": found.bandwidth, "layers": costs.as_data()}
         if out is not None:
