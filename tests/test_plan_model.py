@@ -45,6 +45,13 @@ def test_misuse_is_refused_by_name(batch: Any, options: dict[str, Any], error: A
         described(model().to("meta"), batch, LOSS, hardware="cpu", **given)
 
 
+def test_a_loss_per_row_is_refused_for_hardware_too() -> None:
+    with pytest.raises(
+        TypeError, match=r"loss_fn must return one number as a tensor, .*, not a tensor of shape \(4, 6\)"
+    ):
+        described(model().to("meta"), (X, Y), nn.MSELoss(reduction="none"), 1, [1], "cpu")
+
+
 def test_a_cut_for_no_rank_is_refused() -> None:
     with pytest.raises(ValueError, match="ranks=0 must be at least 1"):
         hr.measured_cut(model(), X, ranks=0)
