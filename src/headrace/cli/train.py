@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from headrace.cli.chosen import FileOption, OptionsOption, chosen_schedule, planned_schedule
-from headrace.cli.exits import Exit
-from headrace.cli.output import fail, print_json, stdout, user_arguments
+from headrace.cli.chosen import FileOption, OptionsOption, chosen_schedule, planned_schedule, refuse_typed
+from headrace.cli.output import print_json, stdout, user_arguments
 from headrace.files import as_json
 from headrace.train.config import TrainConfig
 
@@ -21,6 +20,7 @@ _DEFAULT = TrainConfig()
 
 def train(
     *,
+    context: typer.Context,
     ranks: Annotated[int | None, typer.Option(help="Pipeline ranks, p.", show_default="2, or torchrun's")] = None,
     micro_batches: Annotated[
         int | None, typer.Option(help="Micro-batches per step, m.", show_default=str(_DEFAULT.micro_batches))
@@ -68,7 +68,6 @@ def train(
     from headrace.cli.train_screen import TrainScreen
     from headrace.report.explain import explain
     from headrace.report.page import write_report
-    from headrace.runtime.failure import PipelineFailure
     from headrace.runtime.process.processes import process_count, process_rank
     from headrace.train.job import train as run
     from headrace.train.run_files import RunFiles
@@ -77,10 +76,12 @@ def train(
     with user_arguments("train"):
         processes = process_count()
         size = (processes if processes > 1 else _DEFAULT.ranks, _DEFAULT.micro_batches)
+        if schedule_file is not None:
+            refuse_typed(context, ("schedule",), "goes without --schedule-file, which says all there is")
         if plan is None:
             order = chosen_schedule(schedule, schedule_file, ranks, micro_batches, recompute, option or (), size)
         else:
-            order = planned_schedule(plan, schedule_file, ranks, micro_batches, option)
+            order = planned_schedule(context, plan)
         config = TrainConfig(
             ranks=order.ranks,
             micro_batches=order.micro_batches // order.segments,
@@ -120,8 +121,6 @@ def train(
         try:
             with screen:
                 result = run(config, on_ready, on_step, screen.replanned)
-        except PipelineFailure as failure:
-            fail("train", failure, Exit.WORKER_FAILED)
         finally:
             if board is not None:
                 board.close()
