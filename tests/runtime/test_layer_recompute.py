@@ -1,7 +1,7 @@
 """Layers that recompute one by one: the bits of a run without, whatever the model, the schedule and the layers."""
 
 import random
-from collections.abc import Sequence
+from collections import OrderedDict
 from dataclasses import replace
 from typing import Any, Final
 
@@ -12,8 +12,8 @@ from torch import Tensor, nn
 import headrace as hr
 from headrace.runtime.model.chain import layers_of
 from headrace.runtime.model.warn import BatchStatisticsWarning
-from headrace.schedule import Schedule, build
-from runtime.cases import CASES, DIM, Case, make
+from headrace.schedule import build
+from runtime.cases import CASES, DIM, Case, Do, make
 from runtime.parity import assert_parity, cut_of, with_rows_for
 from runtime.pipes import SEED, Race, pipe_of
 from runtime.reference import differing, everything, gradients, same
@@ -84,11 +84,340 @@ def test_autocast(name: str, ranks: int) -> None:
 @pytest.mark.parametrize("backend", ["eager", "aot_eager"])
 @pytest.mark.parametrize("name", ["plain", "dropout", "layer_norm"])
 def test_compiled_layers(name: str, backend: str) -> None:
-    torch._dynamo.reset()
-    race = Race(name, 2, 3, recompute="layer")
-    never = pipe_of(make(name), 2, 3)
-    for case in (race.case, ):
-        for layer in case.model:
-            layer.compile(backend=backend)
-    for step in range(3):
-        race.step(*race.case.batch(step))
+    def trained(recompute: str) -> tuple[list[Tensor], dict[str, Tensor]]:
+        torch._dynamo.reset()
+        case = make(name)
+        with pipe_of(case, 2, 3, recompute=recompute) as pipe:
+            for layer in case.model:
+                layer.compile(backend=backend)
+            optimizer = torch.optim.SGD(case.model.parameters(), lr=0.1)
+            losses = []
+            for step in range(3):
+                losses.append(pipe.step(*case.batch(step)))
+                optimizer.step()
+                optimizer.zero_grad()
+            return losses, everything(case.model)
+
+    (losses, state), (others, other) = trained("layer"), trained("never")
+    assert all(map(same, losses, others))
+    assert differing(state, other) == []
+
+
+@pytest.mark.parametrize(("name", "schedule"), [("dropout", "pipedream"), ("batch_norm", "pipedream-2bw")])
+def test_weights_that_are_updated_meanwhile(name: str, schedule: str) -> None:
+    """A second run reads the version that the first one read."""
+    states = []
+    for recompute in ("layer", "never"):
+        case = make(name)
+        optimizer = lambda parameters: torch.optim.SGD(parameters, lr=0.1)  # noqa: E731
+        with pipe_of(case, 2, 6, schedule=schedule, recompute=recompute, optimizer=optimizer) as pipe:
+            losses = [pipe.step(*case.batch(step)) for step in range(3)]
+            states.append({**everything(case.model), **{f"loss {step}": loss for step, loss in enumerate(losses)}})
+    assert differing(*states) == []
+
+
+# -- what runs, and when -----------------------------------------------------------------------------------------------
+
+
+class Runs(nn.Module):
+    """A layer that counts its forwards."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(DIM, DIM)
+        self.runs = 0
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.runs += 1
+        result: Tensor = self.layer(x).tanh()
+        return result
+
+
+@pytest.mark.parametrize("schedule", ["1f1b", "zb-h1", "zb-v"])
+@pytest.mark.parametrize(
+    ("recompute", "runs"),
+    [
+        ({"1", "2"}, [4, 8, 8, 4]),
+        (["3"], [4, 4, 4, 8]),
+        ("layer", [8, 8, 8, 8]),
+        ({0: "layer"}, [8, 8, 4, 4]),
+        ({0, "3"}, [8, 8, 4, 8]),
+        ({0: "always", 1: "layer"}, [8, 8, 8, 8]),
+        ({0: "except_last", 1: "never"}, [7, 7, 4, 4]),
+    ],
+    ids=str,
+)
+def test_what_was_dropped_runs_once_more_and_nothing_else(schedule: str, recompute: Any, runs: list[int]) -> None:
+    cut = None
+    if schedule == "zb-v":  # twice as many stages, so twice as many layers: each stage has two again
+        runs, cut = [*runs, 4, 4, 4, 4], (2, 2, 2, 2)
+        if recompute == "layer":
+            runs = [8] * 8
+    model = nn.Sequential(*(Runs() for _ in runs))
+    options: dict[str, Any] = {"ranks": 2, "micro_batches": 4, "schedule": schedule, "recompute": recompute, "cut": cut}
+    with hr.Pipeline(model, mse, **options) as pipe:
+        pipe.step(torch.randn(8, DIM), torch.randn(8, DIM))
+        assert [layer.runs for layer in model] == runs
+        pipe.evaluate(torch.randn(8, DIM), torch.randn(8, DIM))
+        pipe.predict(torch.randn(8, DIM))
+        assert [layer.runs for layer in model] == [count + 8 for count in runs]
+
+
+def test_layers_go_with_a_schedule_that_is_made_already() -> None:
+    model = nn.Sequential(*(Runs() for _ in range(4)))
+    order = build("1f1b", ranks=2, micro_batches=4, recompute={0})
+    with hr.Pipeline(model, mse, ranks=2, micro_batches=4, schedule=order, recompute={"2"}) as pipe:
+        pipe.step(torch.randn(8, DIM), torch.randn(8, DIM))
+        assert pipe.recomputed_layers == ("2",)
+    assert [layer.runs for layer in model] == [8, 8, 8, 4]
+
+
+def test_the_callers_random_numbers_are_left_alone() -> None:
+    for ranks in (1, 2):
+        case = make("dropout")
+        pipe = pipe_of(case, ranks, 3, recompute="layer")
+        before = torch.get_rng_state()
+        pipe.step(*case.batch(0))
+        assert torch.equal(before, torch.get_rng_state())
+
+
+def test_hooks_hear_of_each_gradient_once() -> None:
+    heard: dict[str, list[tuple[str, Tensor]]] = {}
+    for recompute in ("never", "layer"):
+        case = make("tied_in_a_stage")
+        heard[recompute] = []
+        for name, parameter in case.model.named_parameters():
+            parameter.register_hook(lambda g, name=name, to=heard[recompute]: to.append((name, g.clone())))
+        with pipe_of(case, 1, 2, recompute=recompute) as pipe:
+            pipe.step(*case.batch(0))
+    never, layer = heard["never"], heard["layer"]
+    assert [name for name, _ in never] == [name for name, _ in layer]
+    assert all(same(one, other) for (_, one), (_, other) in zip(never, layer, strict=True))
+
+
+class DiffersInForward(nn.Module):
+    """Takes a gradient in its forward, of what it has just saved."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(DIM, DIM)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.layer(x).tanh()
+        (slope,) = torch.autograd.grad(y.sum(), self.layer.weight, create_graph=True)
+        return y + slope.sum()
+
+
+def test_a_layer_that_differentiates_in_its_forward() -> None:
+    grads = []
+    for recompute in ("never", "layer"):
+        torch.manual_seed(SEED)
+        model = nn.Sequential(nn.Linear(DIM, DIM), DiffersInForward(), nn.Linear(DIM, DIM))
+        x, y = torch.randn(4, DIM), torch.randn(4, DIM)
+        with hr.Pipeline(model, mse, ranks=2, micro_batches=2, recompute=recompute) as pipe:
+            pipe.step(x, y)
+        grads.append(gradients(model))
+    assert differing(*grads) == []
+
+
+# -- refused -----------------------------------------------------------------------------------------------------------
+
+
+def chain(*layers: nn.Module) -> nn.Sequential:
+    names = ("embedding", "block0", "block1", "head")
+    return nn.Sequential(OrderedDict(zip(names, layers or [nn.Linear(DIM, DIM) for _ in names], strict=False)))
+
+
+@pytest.mark.parametrize(
+    ("recompute", "error", "says"),
+    [
+        ({"blok1"}, ValueError, r"names 'blok1', which is no layer: did you mean 'block1'\?"),
+        ({"7"}, ValueError, "names '7', which is no layer: the layers are embedding, block0, block1, head"),
+        ("block1", ValueError, r"recompute='block1' is unknown: choose one of never, .* and layer, or name"),
+        ([0, "block0"], ValueError, "names layer 'block0', but stage 0, which has it, recomputes as a whole already"),
+        ({2: "layer"}, ValueError, "names stage 2, but there are only stages 0…1"),
+        ({0: "layers"}, ValueError, "has an unknown 'layers'"),
+        ({5, "block0"}, ValueError, "names stage 5, but there are only stages 0…1"),
+        ({1.5, "block0"}, TypeError, "names the stage 1.5: stages are whole numbers"),
+        (3, TypeError, "recompute=3 must be one of"),
+    ],
+)
+def test_what_recompute_cannot_mean(recompute: Any, error: type[Exception], says: str) -> None:
+    with pytest.raises(error, match=says):
+        hr.Pipeline(chain(), mse, ranks=2, micro_batches=2, recompute=recompute)
+
+
+def test_a_schedule_that_is_made_already_has_its_own_stages() -> None:
+    order = build("1f1b", ranks=2, micro_batches=2, recompute={0})
+    with pytest.raises(ValueError, match="stage 0, which has it, recomputes as a whole already"):
+        hr.Pipeline(chain(), mse, ranks=2, micro_batches=2, schedule=order, recompute={"block0"})
+    for which in ({0, "block1"}, "always", {0: "always"}):
+        with pytest.raises(ValueError, match="a Schedule has its own R actions: name only layers"):
+            hr.Pipeline(chain(), mse, ranks=2, micro_batches=2, schedule=order, recompute=which)  # type: ignore[arg-type]
+
+
+class Changes(nn.Module):
+    """Another forward each time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls = 0
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.calls += 1
+        return x.sigmoid() * x if self.calls % 2 else x.sigmoid()
+
+
+def test_a_layer_that_does_something_else_the_second_time() -> None:
+    x = torch.randn(2, DIM)
+    with (
+        hr.Pipeline(chain(nn.Linear(DIM, DIM), Changes()), mse, ranks=1, micro_batches=1, recompute="layer") as pipe,
+        pytest.raises(hr.PipelineFailure, match=r"layer block0 saved other tensors .* leave it out of recompute="),
+    ):
+        pipe.step(x, x)
+
+
+class WritesLater(nn.Module):
+    """In place, but not in the first steps."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = False
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.mul_(2) if self.now else x * 2
+
+
+@pytest.mark.parametrize("behind", [False, True], ids=["itself", "through a view"])
+def test_a_layer_whose_input_is_written_to_later(behind: bool) -> None:
+    late = WritesLater()
+    passes = [nn.Identity()] if behind else []  # hands its input on, and the next layer writes to it
+
+    def model(late: nn.Module) -> nn.Sequential:
+        torch.manual_seed(SEED)
+        return nn.Sequential(nn.Linear(DIM, DIM), *passes, late, nn.Linear(DIM, DIM))
+
+    ours, theirs = model(late), model(WritesLater())
+    theirs[-2].now = True
+    x = torch.randn(4, DIM)
+    options: dict[str, Any] = {"ranks": 1, "micro_batches": 2}
+    with (
+        hr.Pipeline(ours, mse, recompute={"1"}, **options) as pipe,
+        hr.Pipeline(theirs, mse, **options) as other,
+    ):
+        pipe.step(x, x)
+        late.now = True
+        ours.zero_grad()
+        with pytest.raises(hr.PipelineFailure, match=r"input of layer 1, .* was written to in place.*repeat the step"):
+            pipe.step(x, x)
+        pipe.step(x, x)
+        other.step(x, x)
+    assert differing(gradients(ours), gradients(theirs)) == []
+
+
+def test_writing_to_an_input_that_shares_memory_is_refused() -> None:
+    model = nn.Sequential(
+        nn.Linear(DIM, DIM), Do(lambda x: (x * 1, x)), Do(lambda v: (v[0], v[0])), Do(lambda v: v[0].add_(1) + v[1])
+    )
+    x = torch.randn(2, DIM)
+    with hr.Pipeline(model, mse, ranks=1, micro_batches=1, recompute={"3"}) as pipe:
+        for _ in range(2):
+            with pytest.raises(hr.PipelineFailure, match=r"layer 3, .* writes in place to its input, whose .* share"):
+                pipe.step(x, x)
+    with hr.Pipeline(model, mse, ranks=1, micro_batches=1, recompute={"0", "1", "2"}) as pipe:
+        pipe.step(x, x)
+
+
+def test_what_cannot_be_kept_is_refused() -> None:
+    model = nn.Sequential(nn.Linear(DIM, DIM), Do(lambda x: {"x": x, "of": object()}), Do(lambda v: v["x"] * 2))
+    x = torch.randn(2, DIM)
+    with hr.Pipeline(model, mse, ranks=1, micro_batches=1, recompute={"0", "1"}) as pipe:
+        pipe.step(x, x)
+    with (
+        hr.Pipeline(model, mse, ranks=1, micro_batches=1, recompute={"2"}) as pipe,
+        pytest.raises(hr.PipelineFailure, match="the input of layer 2, which recompute= names, contains a object"),
+    ):
+        pipe.step(x, x)
+
+
+class FailsAgain(nn.Module):
+    """Raises in its second run, if told to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(DIM, DIM)
+        self.armed, self.runs = True, 0
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.runs += 1
+        if self.armed and self.runs > 2:
+            raise ZeroDivisionError("once more")
+        result: Tensor = self.layer(x)
+        return result
+
+
+def test_a_failure_in_a_second_run_says_where() -> None:
+    model = chain(nn.Linear(DIM, DIM), nn.Tanh(), FailsAgain(), nn.Linear(DIM, DIM))
+    x = torch.randn(4, DIM)
+    with hr.Pipeline(model, mse, ranks=2, micro_batches=2, schedule="gpipe", recompute="layer") as pipe:
+        with pytest.raises(hr.PipelineFailure, match=r"rank 1 failed at 1B1 .*ZeroDivisionError: once more") as failed:
+            pipe.step(x, x)
+        assert "raised by layer block1 (FailsAgain)" in str(failed.value)
+        assert all(p.grad is None for p in model.parameters())
+        model.block1.armed = False
+        pipe.step(x, x)
+
+
+class DrawsLater(nn.Module):
+    """Draws only when told to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.on = False
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * torch.rand(()) if self.on else x * 1
+
+
+def test_a_layer_that_begins_to_draw_later_is_noticed() -> None:
+    late = DrawsLater()
+    model = nn.Sequential(nn.Linear(DIM, DIM), late)
+    x = torch.randn(4, DIM)
+    with hr.Pipeline(model, mse, ranks=2, micro_batches=2, recompute={"1"}) as pipe:
+        pipe.step(x, x)
+        late.on = True
+        with pytest.raises(RuntimeError, match=r"drawn outside of their streams.*gradients of this step are wrong"):
+            pipe.step(x, x)
+        pipe.step(x, x)
+
+
+class MovesLater(nn.Module):
+    """A buffer that moves only when told to."""
+
+    state: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.on = False
+        self.register_buffer("state", torch.ones(()))
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.on:
+            self.state.add_(1)
+        return x * self.state
+
+
+def test_a_buffer_that_starts_to_move_later_is_noticed_where_it_matters() -> None:
+    late = MovesLater()
+    x = torch.randn(4, DIM)
+    for which, matters in (({"1"}, True), ({"0"}, False)):
+        late.on = False
+        with hr.Pipeline(
+            nn.Sequential(nn.Linear(DIM, DIM), late), mse, ranks=1, micro_batches=2, recompute=which
+        ) as pipe:
+            pipe.step(x, x)
+            late.on = True
+            if matters:
+                with pytest.raises(hr.PipelineFailure, match="had not changed in the first forward"):
+                    pipe.step(x, x)
+            pipe.step(x, x)
