@@ -85,9 +85,5 @@ def test_predicted_bytes_and_loads_are_those_of_the_simulator(mode):
         schedule = build("1f1b", ranks=ranks, micro_batches=8, recompute=recomputing(cut))
         busy = simulate(schedule, of_stages).busy
         assert busy == tuple(8 * load for load in cut.loads)
-        # What is dropped layer by layer comes back within a backward, which the simulator does not look into.
-        for simulated, predicted, recomputes in zip(
-            peak_memory_of(schedule, of_stages.memory), cut.bytes, cut.recomputes, strict=True
-        ):
-            assert simulated <= predicted if isinstance(recomputes, tuple) else simulated == predicted
+        assert peak_memory_of(schedule, of_stages.memory) == cut.bytes
     assert mode == "never" or len(seen) > 1

@@ -23,6 +23,8 @@ class Memory:
         whole       ├── activations ──────────────────────┤ B ends
         recomputed  ├── stage_input ──┤├── activations ───┤ …
                                  R begins
+        by layers   ├── activations ──┤├─ + again ────────┤ …
+                                 I or B begins
 
     Attributes:
         activations: what one micro-batch keeps for its backward, from the begin of its F (or R) to the end of its
@@ -30,6 +32,8 @@ class Memory:
         for_weight: what is left of that until the end of its W.
         stage_input: what one micro-batch that will be recomputed keeps from the begin of its F to that of its R.
         parameters: parameters, their gradients and optimizer state, all the time, in each replica of the stage.
+        again: what is there besides while an I or a B runs layers again that are recomputed one by one, of which
+            `activations` has only the inputs: the activations of the largest.
         version: one more copy of the weights, which asynchronous schedules put aside at an update (from its begin)
             until the last action that reads it has ended.
 
@@ -42,6 +46,7 @@ class Memory:
     stage_input: PerStage = 0
     parameters: PerStage = 0
     version: PerStage = 0
+    again: PerStage = 0
 
     def __post_init__(self) -> None:
         for item in fields(self):

@@ -232,7 +232,7 @@ def chain(*layers: nn.Module) -> nn.Sequential:
     ("recompute", "error", "says"),
     [
         ({"blok1"}, ValueError, r"names 'blok1', which is no layer: did you mean 'block1'\?"),
-        ({"7"}, ValueError, "names '7', which is no layer: the layers are embedding, block0, block1, head"),
+        ({"7"}, ValueError, "names '7', which is no layer: there are embedding, block0, block1, head"),
         ("block1", ValueError, r"recompute='block1' is unknown: choose one of never, .* and layer, or name"),
         ([0, "block0"], ValueError, "names layer 'block0', but stage 0, which has it, recomputes as a whole already"),
         ({2: "layer"}, ValueError, "names stage 2, but there are only stages 0…1"),

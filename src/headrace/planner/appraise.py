@@ -1,18 +1,18 @@
 """What a candidate would take and hold with the best cut that is found for it."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import takewhile
 
 from headrace.costs import Bytes, Costs, Number, Seconds, spread
 from headrace.layer_costs import LayerCosts, at_rows, stage_sums
 from headrace.partition.errors import NoCutFits
 from headrace.partition.minmax import partition
-from headrace.partition.problem import Problem
+from headrace.partition.problem import Allowed, Problem
 from headrace.partition.result import Cut
 from headrace.partition.search import best_cuts, cuts_if_any
-from headrace.partition.staged import peaks, recomputing, waiting
+from headrace.partition.staged import one_by_one, peaks, recomputing, waiting
 from headrace.planner.candidates import Candidate
 from headrace.planner.request import Request
 from headrace.schedule.catalogue.recompute import add_recompute
@@ -36,10 +36,12 @@ class Appraised:
         candidate: what it is.
         schedule: with recompute, where a stage does.
         cut: layers per stage.
-        recomputes: the stages that do.
+        recomputes: the stages that do, as a whole.
         costs: of the stages.
         timeline: of one step.
         peak: bytes that each rank holds at the most.
+        one_by_one: the numbers of the layers that recompute by themselves.
+        twice: of each stage, the seconds of its backward in which single layers run again.
     """
 
     candidate: Candidate
@@ -49,6 +51,8 @@ class Appraised:
     costs: Costs
     timeline: Timeline
     peak: tuple[Bytes, ...]
+    one_by_one: tuple[int, ...] = ()
+    twice: tuple[Seconds, ...] = ()
 
     @property
     def seconds(self) -> Seconds:
@@ -107,8 +111,13 @@ def _too_full(schedule: Schedule, costs: Costs, request: Request) -> set[int]:
     }
 
 
-def at_close(candidate: Candidate, request: Request) -> Appraised:
+def at_close(candidate: Candidate, request: Request, single: Collection[int] = ()) -> Appraised:
     """With the cuts that are best for it and fit, the fastest of them by simulation.
+
+    Args:
+        candidate: what it is.
+        request: what is asked.
+        single: layers that are recomputed one by one in any case.
 
     Raises:
         NoCutFits: none fits into the memory, or respects the pins; for what would help, see `refusal`.
@@ -116,18 +125,19 @@ def at_close(candidate: Candidate, request: Request) -> Appraised:
     """
     schedule = candidate.build()
     layers = at_rows(request.sizes, candidate.rows).of_segment(schedule.segments)
-    problem = _problem(candidate, request, layers)
-    found = _fitting(candidate, request, schedule, layers, _cuts(problem, schedule))
+    problem = _problem(candidate, request, layers.recomputing(single))
+    fitting = partial(_fitting, candidate, request, schedule, layers, single)
+    found = fitting(_cuts(problem, schedule))
     if not found:
         # What a rank's stages hold at the most need not come at one time, so the cut's own account is on the safe side.
         tight = _with_memory(problem, request)
-        cuts = _cuts(replace(tight, waiting=0), schedule)
+        cuts = _recomputing_cuts(replace(tight, waiting=0), schedule)
         if not cuts:
             raise NoCutFits(f"no cut of {layers.layers} layers into {schedule.stages} stages fits", "memory")
-        found = _fitting(candidate, request, schedule, layers, cuts)
+        found = fitting(cuts)
         if not found and any(problem.late):
             # Nor need operands of weight gradients wait when most else is held, so they count only now.
-            found = _fitting(candidate, request, schedule, layers, _cuts(tight, schedule))
+            found = fitting(_recomputing_cuts(tight, schedule))
     if not found:
         raise NoCutFits(
             "holds more than any cut can save: replicas, or operands of weight gradients that wait", "memory"
@@ -152,20 +162,28 @@ def _with_memory(problem: Problem, request: Request) -> Problem:
 
 
 def _fitting(
-    candidate: Candidate, request: Request, schedule: Schedule, layers: LayerCosts, cuts: Sequence[Cut]
+    candidate: Candidate,
+    request: Request,
+    schedule: Schedule,
+    layers: LayerCosts,
+    always: Collection[int],
+    cuts: Iterable[Cut],
 ) -> list[Appraised]:
-    """Those that fit when they are simulated."""
+    """Those that fit when they are simulated; layers that are `always` recomputed need not be in the cuts."""
     found: list[Appraised] = []
     limits = limits_of(request, candidate.ranks)
     for cut in cuts:
-        again = tuple(sorted(recomputing(cut)))
+        again, single = tuple(sorted(recomputing(cut))), tuple(sorted({*always, *one_by_one(cut)}))
         ordered = add_recompute(schedule, set(again)) if again else schedule
-        costs = _costs(candidate, request, schedule, layers, cut.layers)
+        costs = _costs(candidate, request, schedule, layers, cut.layers, single)
         runs = joined(ordered)
         peaks_and_limits = zip(peaks_by_rank(runs, costs.memory), limits, strict=True)
         peak = tuple(held for held, _ in takewhile(_within, peaks_and_limits))
         if len(peak) == len(limits):
-            found.append(Appraised(candidate, ordered, cut.layers, again, costs, simulate(runs, costs), peak))
+            twice = _twice(layers, cut.layers, single, request, schedule)
+            found.append(
+                Appraised(candidate, ordered, cut.layers, again, costs, simulate(runs, costs), peak, single, twice)
+            )
     return found
 
 
@@ -212,6 +230,16 @@ def limits_of(request: Request, ranks: int) -> list[Bytes | None]:
     return list(spread("memory", request.memory, ranks, "ranks"))
 
 
+def _recomputing_cuts(problem: Problem, schedule: Schedule) -> Collection[Cut]:
+    """Those of a problem that may recompute.
+
+    A search takes a recompute for as long as a forward is. That of a whole stage may run while its rank waits, which
+    only the simulation knows, so cuts where nothing else recomputes are simulated as well.
+    """
+    modes: tuple[Allowed, ...] = ("stage", "layer") if problem.recompute == "layer" else (problem.recompute,)
+    return dict.fromkeys(cut for mode in modes for cut in _cuts(replace(problem, recompute=mode), schedule))
+
+
 def _cuts(problem: Problem, schedule: Schedule) -> Sequence[Cut]:
     """The cuts to simulate: more of them where a simulation is quick."""
     count = next((count for actions, count in _CUTS if schedule.actions <= actions), 1)
@@ -221,12 +249,16 @@ def _cuts(problem: Problem, schedule: Schedule) -> Sequence[Cut]:
 
 
 def _costs(
-    candidate: Candidate, request: Request, schedule: Schedule, layers: LayerCosts, cut: tuple[int, ...]
+    candidate: Candidate,
+    request: Request,
+    schedule: Schedule,
+    layers: LayerCosts,
+    cut: tuple[int, ...],
+    single: Collection[int] = (),
 ) -> Costs:
-    """The costs of the stages on their ranks, with links, updates and reductions."""
-    base = layers.stage_costs(cut)
-    slow = spread("slowness", request.slowness, candidate.ranks, "ranks")
-    by = [slow[rank] for rank in schedule.placement.rank_of]
+    """The costs of the stages on their ranks, with links, updates and reductions; `single` layers run twice."""
+    base = layers.stage_costs(cut, single)
+    by = _slowness(request, schedule)
     weights = stage_sums(layers.parameters, cut)
     copies = candidate.replicas * len(schedule.placement.lanes)
     return replace(
@@ -240,6 +272,19 @@ def _costs(
         update=[request.update * size for size in weights],
         reduce=[_reduction(size, copies, request) for size in weights],
     )
+
+
+def _slowness(request: Request, schedule: Schedule) -> list[Number]:
+    """Of the rank of each stage."""
+    slow = spread("slowness", request.slowness, schedule.ranks, "ranks")
+    return [slow[rank] for rank in schedule.placement.rank_of]
+
+
+def _twice(
+    layers: LayerCosts, cut: tuple[int, ...], single: Collection[int], request: Request, schedule: Schedule
+) -> tuple[Seconds, ...]:
+    again = [seconds if layer in single else 0 for layer, seconds in enumerate(layers.forward)]
+    return tuple(_times(stage_sums(again, cut), _slowness(request, schedule)))
 
 
 def _reduction(size: Bytes, copies: int, request: Request) -> Seconds:

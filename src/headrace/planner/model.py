@@ -3,7 +3,7 @@
 import hashlib
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import nn
@@ -13,6 +13,7 @@ from headrace.analytic import load_hardware
 from headrace.analytic.estimate import estimate
 from headrace.costs import Bytes, Seconds
 from headrace.layer_costs import LayerCosts
+from headrace.partition.problem import Allowed
 from headrace.planner.build_plan import make_plan
 from headrace.planner.candidates import usual_numbers
 from headrace.planner.plan import Plan
@@ -38,7 +39,7 @@ def plan(
     memory: Bytes | Sequence[Bytes] | None = None,
     schedules: Sequence[str] | None = None,
     micro_batches: Sequence[int] | None = None,
-    recompute: Literal["never", "stage"] = "stage",
+    recompute: Allowed = "layer",
     optimizer_bytes: float = 2,
     keep_together: Sequence[Collection[int]] = (),
     pin_rank: Mapping[int, int] | None = None,

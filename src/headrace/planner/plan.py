@@ -1,14 +1,14 @@
 """A plan is data: a versioned, human-readable JSON file. Unknown keys are refused, so that nothing is silently ignored.
 
     {
-      "version": 2,
+      "version": 3,
       "model": {"fingerprint": "…", "layers": ["embedding", "block0", …]},
       "made_with": {"headrace": "0.1.0", "torch": "2.13.0", "devices": ["cpu", "cpu"]},
       "batch": 16, "ranks": 2, "replicas": 1, "micro_batches": 4,
       "memory": [6442450944, 6442450944],             bytes that each rank can hold; null without a limit
       "schedule": {"name": "1f1b", "grid": "0F0,…"},
       "cut": [["embedding", "block0"], ["block1", "head"]],
-      "recomputes": [],
+      "recomputes": {"stages": [0], "layers": ["block2"]},     as a whole, and one by one
       "predicted": {"step_seconds": …, "lower_bound": …, "bubble_fraction": …, "peak_bytes": […], "stages": {…}},
       "alternatives": [{"schedule": "zb-h1", "micro_batches": 4, "step_seconds": …, "reason": "…"}]
     }
@@ -23,11 +23,13 @@ from typing import Any, Final, TypeVar
 
 from headrace.costs import Bytes, Seconds
 from headrace.planner.strict import exactly
+from headrace.schedule.actions import RECOMPUTE
 from headrace.schedule.check import check
 from headrace.schedule.schedule import Schedule
 from headrace.schedule.text import parse
+from headrace.spelling import meant
 
-VERSION: Final = 2
+VERSION: Final = 3
 
 T = TypeVar("T")
 
@@ -93,7 +95,8 @@ class Plan:
         memory: bytes that each rank of one pipeline can hold; None if nothing limited them.
         schedule: of one pipeline, with its recomputes.
         cut: layers per stage.
-        recomputes: the stages that recompute.
+        recomputes: the stages that recompute as a whole.
+        recomputed_layers: names of the layers that recompute one by one.
         predicted: what it promises.
         alternatives: the best of the others.
     """
@@ -109,6 +112,7 @@ class Plan:
     schedule: Schedule
     cut: tuple[int, ...]
     recomputes: tuple[int, ...]
+    recomputed_layers: tuple[str, ...]
     predicted: Predicted
     alternatives: tuple[Alternative, ...]
 
@@ -142,7 +146,7 @@ class Plan:
                 "memory": self.memory,
                 "schedule": {"name": self.schedule.name, "grid": self.schedule.to_text()},
                 "cut": self.stages,
-                "recomputes": self.recomputes,
+                "recomputes": {"stages": self.recomputes, "layers": self.recomputed_layers},
                 "predicted": asdict(self.predicted),
                 "alternatives": [asdict(other) for other in self.alternatives],
             },
@@ -180,6 +184,7 @@ def _plan(data: Any) -> Plan:
     exactly(data["model"], {"fingerprint", "layers"}, "model")
     exactly(data["made_with"], {"headrace", "torch", "devices"}, "made_with")
     exactly(data["schedule"], {"name", "grid"}, "schedule")
+    exactly(data["recomputes"], {"stages", "layers"}, "recomputes")
     schedule = parse(data["schedule"]["grid"], name=data["schedule"]["name"])
     check(schedule)
     plan = Plan(
@@ -193,7 +198,8 @@ def _plan(data: Any) -> Plan:
         memory=None if data["memory"] is None else tuple(data["memory"]),
         schedule=schedule,
         cut=tuple(map(len, data["cut"])),
-        recomputes=tuple(data["recomputes"]),
+        recomputes=tuple(data["recomputes"]["stages"]),
+        recomputed_layers=tuple(data["recomputes"]["layers"]),
         predicted=_made(Predicted, data["predicted"], "predicted"),
         alternatives=tuple(_made(Alternative, other, "alternatives") for other in data["alternatives"]),
     )
@@ -205,7 +211,23 @@ def _plan(data: Any) -> Plan:
             raise ValueError(f"{key} is {data[key]}, but the grid of schedule is for {found}")
     if len(plan.cut) != schedule.stages:
         raise ValueError(f"cut has {len(plan.cut)} stages, but the grid of schedule has {schedule.stages}")
+    _refuse_other_recomputes(plan)
     return plan
+
+
+def _refuse_other_recomputes(plan: Plan) -> None:
+    """Refuse recomputes that do not go with the schedule and the layers."""
+    have_r = sorted({action.stage for row in plan.schedule.rows for action in row if action.kind == RECOMPUTE})
+    if list(plan.recomputes) != have_r:
+        raise ValueError(f"recomputes has stages {list(plan.recomputes)}, but the grid of schedule has R of {have_r}")
+    stage_of = {name: stage for stage, names in enumerate(plan.stages) for name in names}
+    for name in plan.recomputed_layers:
+        if name not in stage_of:
+            raise ValueError(f"recomputes has the layer {name!r}, which is none of model: {meant(name, plan.layers)}")
+        if stage_of[name] in plan.recomputes:
+            raise ValueError(f"recomputes has the layer {name!r} and, as a whole, its stage {stage_of[name]}")
+    if plan.recomputed_layers != tuple(name for name in plan.layers if name in set(plan.recomputed_layers)):
+        raise ValueError("recomputes does not have its layers each once and in the order of model")
 
 
 def _made(kind: type[T], data: Any, what: str) -> T:

@@ -2,10 +2,11 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import get_args
 
 from headrace.costs import Bytes, Number, Seconds
 from headrace.layer_costs import LayerCosts
+from headrace.partition.problem import Allowed
 from headrace.schedule.catalogue import CATALOGUE
 from headrace.schedule.numbers import at_least
 
@@ -31,7 +32,8 @@ class Request:
         schedules: names to choose from; None for all that ask nothing of the model.
         micro_batches: numbers to choose from; None for a few multiples of the pipeline's ranks.
         replicas: data-parallel degrees to choose from.
-        recompute: "never", or "stage": stages may drop their activations and compute them again to fit.
+        recompute: what may drop its activations and compute them again to fit: "never" anything, whole stages only
+            ("stage"), or also single layers ("layer").
         keep_together: groups of layers, by number, that must share a stage.
         pin_rank: layer → rank that must hold it.
 
@@ -50,7 +52,7 @@ class Request:
     schedules: Sequence[str] | None = None
     micro_batches: Sequence[int] | None = None
     replicas: Sequence[int] = (1,)
-    recompute: Literal["never", "stage"] = "stage"
+    recompute: Allowed = "layer"
     keep_together: Sequence[Collection[int]] = ()
     pin_rank: Mapping[int, int] = field(default_factory=dict)
 
@@ -68,8 +70,8 @@ class Request:
                 raise ValueError(
                     f"replicas has {degree}, which does not divide ranks={self.ranks} and batch={self.batch}"
                 )
-        if self.recompute not in ("never", "stage"):
-            raise ValueError(f'recompute={self.recompute!r} must be "never" or "stage"')
+        if self.recompute not in get_args(Allowed):
+            raise ValueError(f'recompute={self.recompute!r} must be "never", "stage" or "layer"')
 
     @property
     def layers(self) -> int:

@@ -1,12 +1,13 @@
 """What a run leaves behind for the next plan: `profile.json`, read as strictly as a plan.
 
     {
-      "version": 1,
+      "version": 2,
       "model": {"fingerprint": "…"},
       "made_with": {"headrace": "0.1.0", "torch": "2.13.0", "devices": ["cpu", "cpu"]},
       "batch": 16, "ranks": 2, "micro_batches": 4,
       "schedule": {"name": "1f1b", "grid": "0F0,…"},
       "cut": [4, 4],
+      "recomputed_layers": ["block2"],                one by one; stages that do as a whole have R in the grid
       "link": {"latency": …, "bandwidth": null},      null where it was not measured
       "layers": {"names": ["embedding", …], "rows": 4, "forward": […], …}
     }
@@ -20,7 +21,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from headrace.costs import Number, Seconds
+from headrace.costs import Costs, Number, Seconds
 from headrace.layer_costs import LayerCosts
 from headrace.planner.build_plan import version_of
 from headrace.planner.run_timelines import TIMELINES_VERSION, RunTimelines, timelines_from
@@ -30,7 +31,7 @@ from headrace.schedule.schedule import Schedule
 from headrace.schedule.text import parse
 from headrace.timeline import Timeline
 
-VERSION: Final = 1
+VERSION: Final = 2
 PROFILE: Final = "profile.json"
 TIMELINE: Final = "timeline.json"
 
@@ -57,14 +58,15 @@ class RunProfile:
     Attributes:
         layers: their costs for one micro-batch, as they were profiled before the first step.
         batch: rows of a mini-batch.
-        schedule, cut: of the run, as of its last step.
+        schedule, cut, recomputed_layers: of the run, as of its last step; the layers are those that recompute one by
+            one.
         fingerprint: of the model.
         devices: of the ranks.
         link: None where it was not measured.
         headrace, torch: versions that it was made with.
 
     Raises:
-        ValueError: the cut does not fit the layers or the schedule.
+        ValueError: the cut does not fit the layers or the schedule, or a layer is unknown.
     """
 
     layers: LayerCosts
@@ -74,6 +76,7 @@ class RunProfile:
     fingerprint: str
     devices: tuple[str, ...]
     link: Link | None = None
+    recomputed_layers: tuple[str, ...] = ()
     headrace: str = version_of("headrace")
     torch: str = version_of("torch")
 
@@ -81,6 +84,13 @@ class RunProfile:
         if len(self.cut) != self.schedule.stages:
             raise ValueError(f"cut has {len(self.cut)} stages, but the grid of schedule has {self.schedule.stages}")
         self.layers.stage_costs(self.cut)  # refuses what does not fit
+        self.layers.numbers(self.recomputed_layers)
+
+    @property
+    def costs(self) -> Costs:
+        """Of the stages, as profiled."""
+        layers = self.layers.of_segment(self.schedule.segments)
+        return layers.stage_costs(self.cut, layers.numbers(self.recomputed_layers))
 
     @property
     def micro_batches(self) -> int:
@@ -99,6 +109,7 @@ class RunProfile:
             "micro_batches": self.micro_batches,
             "schedule": {"name": self.schedule.name, "grid": self.schedule.to_text()},
             "cut": self.cut,
+            "recomputed_layers": self.recomputed_layers,
             "link": link,
             "layers": self.layers.as_data(),
         }
@@ -144,6 +155,7 @@ def _read(folder: Path, name: str, made_of: Callable[[Any], T]) -> T:
 def _profile(data: Any) -> RunProfile:
     _refuse_other_than(VERSION, data)
     keys = {"version", "model", "made_with", "batch", "ranks", "micro_batches", "schedule", "cut", "link", "layers"}
+    keys.add("recomputed_layers")
     exactly(data, keys, "the profile")
     exactly(data["model"], {"fingerprint"}, "model")
     exactly(data["made_with"], {"headrace", "torch", "devices"}, "made_with")
@@ -161,6 +173,7 @@ def _profile(data: Any) -> RunProfile:
         cut=tuple(data["cut"]),
         fingerprint=data["model"]["fingerprint"],
         devices=tuple(data["made_with"]["devices"]),
+        recomputed_layers=tuple(data["recomputed_layers"]),
         link=None if data["link"] is None else Link(**data["link"]),
         headrace=data["made_with"]["headrace"],
         torch=data["made_with"]["torch"],

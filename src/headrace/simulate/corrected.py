@@ -9,7 +9,7 @@ that slows a layer down nobody measures, but how much it slows down its stage is
 A layer keeps its ratio wherever a new cut puts it: one step cannot tell slow layers from a slow rank.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from headrace.costs import Seconds
@@ -20,7 +20,9 @@ from headrace.simulate.measured import as_it_ran, seconds_of
 from headrace.timeline import Timeline
 
 
-def corrected(layers: LayerCosts, schedule: Schedule, cut: Sequence[int], measured: Timeline) -> LayerCosts:
+def corrected(
+    layers: LayerCosts, schedule: Schedule, cut: Sequence[int], measured: Timeline, again: Collection[int] = ()
+) -> LayerCosts:
     """`layers` with the seconds that they take in the pipeline that `measured` is a step of.
 
     A backward that ran whole stands for its halves as well, and halves for the whole. What was predicted to take no
@@ -30,6 +32,7 @@ def corrected(layers: LayerCosts, schedule: Schedule, cut: Sequence[int], measur
         layers: as profiled, for a whole micro-batch.
         schedule, cut: of the run.
         measured: one of its steps.
+        again: the layers that it recomputes one by one, in its backwards.
 
     Raises:
         ValueError: the cut does not fit the layers or the schedule.
@@ -37,7 +40,7 @@ def corrected(layers: LayerCosts, schedule: Schedule, cut: Sequence[int], measur
     if len(cut) != schedule.stages:
         raise ValueError(f"cut={tuple(cut)} has {len(cut)} stages, but {schedule.name} has {schedule.stages}")
     found = seconds_of(as_it_ran(schedule, measured)[1])
-    whole = layers.stage_costs(cut).per_stage(schedule.stages)
+    whole = layers.stage_costs(cut, again).per_stage(schedule.stages)
     predicted = {kind: [seconds / schedule.segments for seconds in each] for kind, each in whole.items()}
     stage_of = [stage for stage, count in enumerate(cut) for _ in range(count)]
 

@@ -6,7 +6,7 @@ metrics.jsonl  a line per step             timeline.json, profile.json, explain.
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 from typing import Any, Final
@@ -82,14 +82,7 @@ class Run:
     def memory(self) -> Memory:
         """What the stages hold, from the bytes of the profiled layers."""
         run = self.profile
-        held = run.layers.of_segment(run.schedule.segments).stage_costs(run.cut).memory
-        return Memory(
-            activations=held.activations,
-            for_weight=held.for_weight,
-            stage_input=held.stage_input,
-            parameters=held.parameters,
-            version=stage_sums(run.layers.parameters, run.cut),
-        )
+        return replace(run.costs.memory, version=stage_sums(run.layers.parameters, run.cut))
 
 
 def read(folder: Path) -> Run:

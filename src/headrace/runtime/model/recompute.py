@@ -5,7 +5,6 @@
 The first are part of the schedule, which knows nothing of layers; the second are part of the stages.
 """
 
-import difflib
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Literal, get_args
 
@@ -13,6 +12,7 @@ from headrace.schedule.actions import RECOMPUTE
 from headrace.schedule.catalogue.recompute import Mode
 from headrace.schedule.catalogue.recompute import Recompute as OfStages
 from headrace.schedule.schedule import Schedule
+from headrace.spelling import meant
 
 Word = Mode | Literal["layer"]
 """As for a schedule, or that every layer recomputes by itself."""
@@ -76,17 +76,10 @@ def recomputed_layers(
     whole = {action.stage for row in schedule.rows for action in row if action.kind == RECOMPUTE} if wanted else set()
     for name in wanted:
         if name not in stage_of:
-            raise ValueError(f"recompute={recompute!r} names {name!r}, which is no layer: {_meant(name, stage_of)}")
+            raise ValueError(f"recompute={recompute!r} names {name!r}, which is no layer: {meant(name, stage_of)}")
         if stage_of[name] in whole:
             raise ValueError(
                 f"recompute={recompute!r} names layer {name!r}, but stage {stage_of[name]}, which has it, recomputes "
                 "as a whole already: name one of them"
             )
     return tuple(name for name in stage_of if name in wanted)
-
-
-def _meant(name: str, layers: Collection[str]) -> str:
-    """What a misspelt name may have been."""
-    like = difflib.get_close_matches(name, layers, n=1)
-    few = list(layers) if len(layers) <= 8 else [*list(layers)[:4], "…", *list(layers)[-2:]]
-    return f"did you mean {like[0]!r}?" if like else f"the layers are {', '.join(few)}"
