@@ -70,6 +70,24 @@ def test_what_segments_carry_is_there_again(segments: int) -> None:
     assert_loop_parity(recomputing(case), twin, order)
 
 
+def test_a_layer_that_occurs_twice_carries_twice() -> None:
+    """Each occurrence takes what it put itself."""
+
+    def case() -> Case:
+        gpt = tiny_gpt(4, 6)
+        layers = [*gpt.model]
+        return replace(gpt, model=nn.Sequential(*layers[:2], layers[1], layers[1], *layers[2:]))
+
+    ours, theirs = case(), case()
+    order = build("seq1f1b", ranks=1, micro_batches=2, segments=3)
+    with (
+        hr.Pipeline(ours.model, ours.loss_fn, ranks=1, micro_batches=2, schedule=order, recompute="layer") as pipe,
+        hr.Pipeline(theirs.model, theirs.loss_fn, ranks=1, micro_batches=2, schedule=order) as other,
+    ):
+        assert same(pipe.step(*ours.batch(0)), other.step(*theirs.batch(0)))
+    assert differing(gradients(ours.model), gradients(theirs.model)) == []
+
+
 @pytest.mark.parametrize("ranks", [1, 2, 3])
 @pytest.mark.parametrize("name", ["plain", "dropout", "layer_norm", "tied_in_a_stage"])
 def test_autocast(name: str, ranks: int) -> None:
@@ -338,6 +356,79 @@ def test_what_cannot_be_kept_is_refused() -> None:
         pytest.raises(hr.PipelineFailure, match="the input of layer 2, which recompute= names, contains a object"),
     ):
         pipe.step(x, x)
+
+
+class SpoilsItself(nn.Module):
+    """Writes to what its own backward needs."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.sigmoid().add_(1)
+
+
+def test_a_layer_that_spoils_its_own_backward_fails_as_without() -> None:
+    x = torch.randn(2, DIM)
+    for recompute, says in (
+        ("never", "modified by an inplace operation"),
+        ("layer", "layer block0 writes in place to"),
+    ):
+        model = chain(nn.Linear(DIM, DIM), SpoilsItself())
+        with (
+            hr.Pipeline(model, mse, ranks=1, micro_batches=1, recompute=recompute) as pipe,
+            pytest.raises(hr.PipelineFailure, match=says),
+        ):
+            pipe.step(x, x)
+
+
+class WritesToTheLastOne(nn.Module):
+    """Hands its input on, and writes to it when the next micro-batch comes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.last: Tensor | None = None
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.last is not None:
+            self.last.add_(1)
+        self.last = x.detach()
+        return x
+
+
+def test_an_input_that_is_written_to_after_the_forward() -> None:
+    model = chain(nn.Linear(DIM, DIM), WritesToTheLastOne(), nn.Linear(DIM, DIM))
+    x = torch.randn(6, DIM)
+    with hr.Pipeline(model, mse, ranks=1, micro_batches=3, schedule="gpipe", recompute={"block1"}) as pipe:
+        with pytest.raises(hr.PipelineFailure, match=r"input of layer block1, .* was written to in place"):
+            pipe.step(x, x)
+        pipe.step(x, x)
+
+
+class HandsItsBufferOn(nn.Module):
+    """The buffer has moved by the time of the next micro-batch."""
+
+    count: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("count", torch.zeros(DIM))
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        self.count.add_(1)
+        return x, self.count
+
+
+def test_a_buffer_that_is_handed_on_is_read_as_it_was() -> None:
+    seen: list[float] = []
+
+    def add(pair: tuple[Tensor, Tensor]) -> Tensor:
+        seen.append(float(pair[1][0]))
+        return (pair[0] + pair[1]).tanh()
+
+    model = chain(nn.Linear(DIM, DIM), HandsItsBufferOn(), Do(add))
+    x = torch.randn(8, DIM)
+    with hr.Pipeline(model, mse, ranks=1, micro_batches=4, schedule="gpipe", recompute={"block1"}) as pipe:
+        pipe.step(x, x)
+        pipe.step(x, x)
+    assert seen == [1, 2, 3, 4, 4, 3, 2, 1, 5, 6, 7, 8, 8, 7, 6, 5]
 
 
 class FailsAgain(nn.Module):

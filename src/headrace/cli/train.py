@@ -6,7 +6,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from headrace.cli.chosen import FileOption, OptionsOption, chosen_schedule, planned_schedule
+from headrace.cli.chosen import (
+    FileOption,
+    OptionsOption,
+    chosen_schedule,
+    planned_schedule,
+    recompute_of_layers,
+)
 from headrace.cli.exits import Exit
 from headrace.cli.output import fail, print_json, stdout, user_arguments
 from headrace.train.config import TrainConfig
@@ -29,8 +35,12 @@ def train(
     option: OptionsOption = None,
     plan: Annotated[Path | None, typer.Option(help="A plan of headrace plan: its schedule and its cut.")] = None,
     recompute: Annotated[
-        str, typer.Option(help="Recompute: never, always, except_last, or the stages, such as 0,1.")
-    ] = "never",
+        str | None,
+        typer.Option(
+            help="Recompute: never, always, except_last, layer (each by itself), or stages and layers: 0,block3.",
+            show_default="never",
+        ),
+    ] = None,
     layers: Annotated[int, typer.Option(help="Transformer blocks, between embedding and head.")] = _DEFAULT.layers,
     dim: Annotated[int, typer.Option(help="Width of the model.")] = _DEFAULT.dim,
     heads: Annotated[int, typer.Option(help="Attention heads.")] = _DEFAULT.heads,
@@ -75,13 +85,16 @@ def train(
         processes = process_count()
         size = (processes if processes > 1 else _DEFAULT.ranks, _DEFAULT.micro_batches)
         if plan is None:
-            order = chosen_schedule(schedule, schedule_file, ranks, micro_batches, recompute, option or (), size)
+            stages, by_layers = recompute_of_layers(recompute or "never")
+            order = chosen_schedule(schedule, schedule_file, ranks, micro_batches, stages, option or (), size)
         else:
-            order = planned_schedule(plan, schedule_file, ranks, micro_batches, option)
+            by_layers = "never"  # but for those of the plan
+            order = planned_schedule(plan, schedule_file, ranks, micro_batches, option, recompute)
         config = TrainConfig(
             ranks=order.ranks,
             micro_batches=order.micro_batches // order.segments,
             schedule=order,
+            recompute=by_layers,
             plan=None if plan is None else str(plan),
             layers=layers,
             dim=dim,
@@ -143,6 +156,7 @@ def _as_data(result: "Result", explanation: "Explanation") -> dict[str, object]:
     return {
         "schedule": prepared.schedule.name,
         "cut": prepared.cut,
+        "recomputed_layers": prepared.recomputed_layers,
         "parameters": prepared.parameters,
         "costs": asdict(prepared.costs),
         "held_out_before": result.held_out_before,

@@ -61,11 +61,6 @@ class ChangingBuffers:
         mine = set(layer.modules()) if changing else ()
         return _copies([(owner, name) for owner, name in changing if owner in mine])
 
-    def changing(self, mode: int, state: BufferState) -> BufferState:
-        """What of `state` changes at all, as `after_forward` has learned."""
-        known = set(self._changing[mode])
-        return tuple(copy for copy in state if (copy.owner, copy.name) in known)
-
     def after_forward(self, mode: int, before: BufferState) -> BufferState:
         """What of `before` an R will need.
 

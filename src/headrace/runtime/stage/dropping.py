@@ -8,7 +8,6 @@ A second run sees what the first one saw: the input, the buffers, random numbers
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Final
 
 import torch
@@ -16,7 +15,7 @@ from torch import nn
 
 from headrace.runtime.process.context import CallerContext
 from headrace.runtime.stage.boundary import Value
-from headrace.runtime.stage.buffers import BufferState, ChangingBuffers, standing_in
+from headrace.runtime.stage.buffers import ChangingBuffers, standing_in
 from headrace.runtime.stage.inputs import KeptInput, LayerInput
 from headrace.runtime.stage.slots import Slots
 
@@ -24,15 +23,6 @@ Run = Callable[[Value, Slots], Value]
 """From a layer's input to its output."""
 
 _NO_MEMORY: Final[frozenset[int]] = frozenset()
-
-
-@dataclass
-class _Dropped:
-    """One layer after its first run."""
-
-    place: int
-    kept: KeptInput
-    buffers: BufferState
 
 
 class DroppedLayers:
@@ -48,7 +38,7 @@ class DroppedLayers:
         self._layers, self._names, self._device = layers, names, device
         self._inputs = {place: LayerInput(name) for place, name in names.items()}
         self._buffers = ChangingBuffers(list(layers.values()))
-        self._now: list[_Dropped] = []
+        self._now: list[tuple[int, KeptInput]] = []
         self._mode = 0
         self._context = CallerContext(())
         self._own_memory = _NO_MEMORY
@@ -68,30 +58,26 @@ class DroppedLayers:
         try:
             yield
             self._buffers.after_forward(mode, before)
-            for each in self._now:
-                each.buffers = self._buffers.changing(mode, each.buffers)
-                self._inputs[each.place].settle(each.kept, mode)
+            for place, kept in self._now:
+                self._inputs[place].settle(kept, mode)
         finally:
             self._now = []
 
     def run(self, place: int, value: Value, first: Run, second: Run) -> Value:
         """The output of the layer at `place` for `value`, and nothing kept but what `second` will need."""
         inputs, mode, context = self._inputs[place], self._mode, self._context
-        dropped = _Dropped(
-            place,
-            inputs.keep(value, mode, self._own_memory),
-            self._buffers.before_layer(mode, self._layers[place]),
-        )
+        kept = inputs.keep(value, mode, self._own_memory)
+        buffers = self._buffers.before_layer(mode, self._layers[place])
         slots = Slots(self._names[place])
         with slots.first_run():
             result = first(value, slots)
-        dropped.kept.wrote = dropped.kept.written
-        self._now.append(dropped)
+        kept.wrote = kept.written
+        self._now.append((place, kept))
 
         def again(slots: Slots) -> None:
-            inputs.verify(dropped.kept, mode)
-            with standing_in(dropped.buffers):
-                context.run(lambda: second(dropped.kept.value(), slots))
+            inputs.verify(kept, mode)
+            with standing_in(buffers):
+                context.run(lambda: second(kept.value(), slots))
 
         slots.then(again)
         return result

@@ -7,7 +7,7 @@ Whether anybody writes is learned from the first run, for which all is copied, o
 """
 
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 import torch
@@ -69,12 +69,14 @@ class KeptInput:
 
     Attributes:
         parcel: its tensors cut off from the graph.
-        originals: by their places in it, the tensors that the first run got, while `parcel` may hold them.
+        copied: whether they are copies.
+        originals: by their places in it, the tensors that the first run got, as long as they must not be written to.
         versions: of these.
         wrote: whether the layer itself has written to them.
     """
 
     parcel: Parcel
+    copied: bool
     originals: dict[int, Tensor]
     versions: dict[int, int]
     wrote: bool = False
@@ -108,33 +110,28 @@ class LayerInput:
         """
         tensors, skeleton = take_apart(value, f"the input of layer {self._layer}, which recompute= names,")
         originals = {place: t.detach() for place, t in enumerate(tensors) if not (buffers and address(t) in buffers)}
-        shared = {} if self._written.get(mode, True) else originals
+        copied = self._written.get(mode, True)
+        shared = {} if copied else originals
         mine = tuple(shared[place] if place in shared else _twin(t.detach()) for place, t in enumerate(tensors))
         parcel = Parcel(mine, tuple(t.requires_grad for t in tensors), skeleton)
-        return KeptInput(parcel, originals, {place: t._version for place, t in originals.items()})
+        return KeptInput(parcel, copied, originals, {place: t._version for place, t in originals.items()})
 
     def settle(self, kept: KeptInput, mode: int) -> None:
-        """At the end of the stage's forward: keep no copy that is not needed.
+        """At the end of the stage's forward: learn from it, or see that nothing has changed.
 
         Raises:
             RuntimeError: somebody wrote to an input that was not copied, or that no copy can stand for.
         """
-        if mode in self._written:
-            if not self._written[mode]:
-                self.verify(kept, mode)
-        else:
-            self._written[mode] = kept.written
-            if not kept.written:
-                originals = kept.originals
-                mine = tuple(originals.get(place, copy) for place, copy in enumerate(kept.parcel.tensors))
-                kept.parcel = replace(kept.parcel, tensors=mine)
+        if not kept.copied:
+            self.verify(kept, mode)
+        self._written[mode] = self._written.get(mode, False) or kept.written
         if kept.wrote and _overlap(tuple(kept.originals.values())):
             raise RuntimeError(
                 f"layer {self._layer}, which recompute= names, writes in place to its input, whose tensors share "
                 "memory, so that it could not be kept for a second run: take inplace=True away from this layer, or "
                 "leave it out of recompute="
             )
-        if self._written[mode]:
+        if kept.copied:
             kept.originals = {}
 
     def verify(self, kept: KeptInput, mode: int) -> None:
