@@ -1,7 +1,7 @@
 """Why one choice is better than another, in words and numbers."""
 
 from headrace.costs import Seconds
-from headrace.planner.appraise import Appraised
+from headrace.planner.appraised import Appraised
 from headrace.schedule.actions import GIVES_INPUT_GRADIENT, RECOMPUTE, UPDATE
 from headrace.units import seconds
 

@@ -16,7 +16,8 @@ from headrace.costs import Bytes, Costs, Seconds
 from headrace.layer_costs import LayerCosts
 from headrace.partition.errors import NoCutFits
 from headrace.partition.problem import Allowed
-from headrace.planner.appraise import Appraised, at_close
+from headrace.planner.appraise import at_close
+from headrace.planner.appraised import Appraised
 from headrace.planner.build_plan import as_plan
 from headrace.planner.candidates import Candidate
 from headrace.planner.choose import Choice, NoPlanFits, choose
@@ -196,10 +197,10 @@ def _candidate(run: RunProfile) -> _Given:
 
 
 def _once(found: Sequence[Appraised]) -> list[Appraised]:
-    """Each schedule and cut once: the first of its kind."""
+    """Each schedule, cut and choice of layers to recompute once: the first of its kind."""
     seen: dict[Any, Appraised] = {}
     for each in found:
-        seen.setdefault((each.schedule.rows, each.cut), each)
+        seen.setdefault((each.schedule.rows, each.cut, each.one_by_one), each)
     return list(seen.values())
 
 

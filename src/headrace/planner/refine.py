@@ -1,0 +1,76 @@
+"""What recomputes, chosen once more by simulation.
+
+The searches for cuts count what all stages of a rank may hold as if it came at one time, and a recompute as if it never
+ran while its rank waits. So from the best that they found, small steps are taken as long as one is faster and fits:
+
+    stage 2 as a whole    ──▶ nothing, or its layers one by one
+    layers 3, 4 and 7     ──▶ one fewer, another one of the same rank instead, or their stage as a whole
+"""
+
+from collections.abc import Iterator
+from itertools import accumulate, pairwise
+from typing import Final, NamedTuple
+
+from headrace.planner.appraised import Appraised, Appraiser
+
+_EFFORT: Final = 300_000  # actions to simulate: a third of a second, about
+
+
+class _Choice(NamedTuple):
+    """Stages that recompute as a whole, and layers that do one by one."""
+
+    whole: frozenset[int]
+    single: frozenset[int]
+
+
+def refined(best: Appraised, appraiser: Appraiser, *, by_layers: bool) -> Appraised:
+    """`best`, or the same cut with another choice of what recomputes that is faster and fits.
+
+    Args:
+        best: a cut that was found.
+        appraiser: appraises other choices.
+        by_layers: whether single layers may recompute, and not only stages as a whole.
+    """
+    tried = {_Choice(frozenset(best.recomputes), frozenset(best.one_by_one))}
+    left = _EFFORT
+    while True:
+        choice = _Choice(frozenset(best.recomputes), frozenset(best.one_by_one))
+        for step in _steps(choice, best, appraiser, by_layers):
+            if step in tried:
+                continue
+            left -= best.schedule.actions
+            if left < 0:
+                return best
+            tried.add(step)
+            found = appraiser.appraised(best.cut, step.whole, step.single)
+            if found is not None and found.seconds < best.seconds:
+                best = found
+                break
+        else:
+            return best
+
+
+def _steps(choice: _Choice, best: Appraised, appraiser: Appraiser, by_layers: bool) -> Iterator[_Choice]:
+    """Other choices, those first that save most."""
+    whole, single = choice
+    spans = [range(start, end) for start, end in pairwise(accumulate(best.cut, initial=0))]
+    forward, droppable = appraiser.layers.forward, appraiser.droppable
+    dearest = sorted(whole, key=lambda stage: -sum(forward[layer] for layer in spans[stage]))
+    for stage in dearest:
+        yield _Choice(whole - {stage}, single)
+    for layer in sorted(single, key=lambda layer: -forward[layer]):
+        yield _Choice(whole, single - {layer})
+    for stage, span in enumerate(spans):
+        mine = single & set(span)
+        if mine:
+            yield _Choice(whole | {stage}, single - mine)
+    if not by_layers:
+        return
+    for stage in dearest:
+        yield _Choice(whole - {stage}, single | (droppable & set(spans[stage])))
+    rank_of = appraiser.schedule.placement.rank_of
+    home = {layer: rank_of[stage] for stage, span in enumerate(spans) if stage not in whole for layer in span}
+    for layer in sorted(single, key=lambda layer: -forward[layer]):
+        others = (o for o in droppable - single if home.get(o) == home[layer] and forward[o] < forward[layer])
+        for other in sorted(others, key=lambda other: forward[other]):
+            yield _Choice(whole, single - {layer} | {other})
