@@ -97,8 +97,10 @@ def at_close(candidate: Candidate, request: Request, single: Collection[int] = (
         raise NoCutFits(
             "holds more than any cut can save: replicas, or operands of weight gradients that wait", "memory"
         )
-    best = min(found, key=lambda each: each.seconds)
-    return best if request.recompute == "never" else refined(best, appraiser, by_layers=request.recompute == "layer")
+    found.sort(key=lambda each: each.seconds)
+    if request.recompute == "never":
+        return found[0]
+    return refined(found, appraiser, by_layers=request.recompute == "layer")
 
 
 def _fitting(appraiser: Appraiser, single: Collection[int], cuts: Iterable[Cut]) -> list[Appraised]:

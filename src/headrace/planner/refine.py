@@ -7,13 +7,14 @@ ran while its rank waits. So from the best that they found, small steps are take
     layers 3, 4 and 7     ──▶ one fewer, another one of the same rank instead, or their stage as a whole
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import accumulate, pairwise
 from typing import Final, NamedTuple
 
 from headrace.planner.appraised import Appraised, Appraiser
 
-_EFFORT: Final = 300_000  # actions to simulate: a third of a second, about
+_CUTS: Final = 4
+_EFFORT: Final = 100_000  # actions to simulate for each of them: a tenth of a second, about
 
 
 class _Choice(NamedTuple):
@@ -23,14 +24,22 @@ class _Choice(NamedTuple):
     single: frozenset[int]
 
 
-def refined(best: Appraised, appraiser: Appraiser, *, by_layers: bool) -> Appraised:
-    """`best`, or the same cut with another choice of what recomputes that is faster and fits.
+def refined(found: Sequence[Appraised], appraiser: Appraiser, *, by_layers: bool) -> Appraised:
+    """The fastest that comes of the first few cuts when they recompute something else.
 
     Args:
-        best: a cut that was found.
+        found: those that fit, the fastest first.
         appraiser: appraises other choices.
         by_layers: whether single layers may recompute, and not only stages as a whole.
     """
+    fastest: dict[tuple[int, ...], Appraised] = {}
+    for each in found:
+        fastest.setdefault(each.cut, each)
+    few = list(fastest.values())[:_CUTS]
+    return min((_climbed(each, appraiser, by_layers) for each in few), key=lambda each: each.seconds)
+
+
+def _climbed(best: Appraised, appraiser: Appraiser, by_layers: bool) -> Appraised:
     tried = {_Choice(frozenset(best.recomputes), frozenset(best.one_by_one))}
     left = _EFFORT
     while True:
