@@ -63,6 +63,28 @@ def test_every_schedule(name: str, schedule: str) -> None:
     assert_parity(recomputing(case), twin, order, cut)
 
 
+class Attends(nn.Module):
+    """Products of many kinds, in one function of torch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.attention = nn.MultiheadAttention(DIM, 2, dropout=0.2, batch_first=True)
+
+    def forward(self, x: Tensor) -> Tensor:
+        result: Tensor = self.attention(x, x, x, need_weights=False)[0]
+        return x + result
+
+
+@pytest.mark.parametrize("schedule", ["1f1b", "zb-h1"])
+def test_attention(schedule: str) -> None:
+    def case() -> Case:
+        torch.manual_seed(SEED)
+        model = nn.Sequential(nn.Linear(DIM, DIM), Attends(), Attends(), nn.LayerNorm(DIM), nn.Linear(DIM, DIM))
+        return Case(model, torch.randn(6, 5, DIM), torch.randn(6, 5, DIM), mse)
+
+    assert_parity(recomputing(case()), case(), build(schedule, ranks=2, micro_batches=3), None)
+
+
 @pytest.mark.parametrize("segments", [2, 3])
 def test_what_segments_carry_is_there_again(segments: int) -> None:
     case, twin = (tiny_gpt(4, 6, dropout=0.3) for _ in range(2))

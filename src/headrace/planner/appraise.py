@@ -83,24 +83,27 @@ def at_close(candidate: Candidate, request: Request, single: Collection[int] = (
     fitting = partial(_fitting, appraiser, single)
     free = _cuts(problem, appraiser.schedule)
     found = fitting(free)
-    if not found or found[0].cut != free[0].layers:  # the best does not fit: another may, or some recompute is better
-        # What a rank's stages hold at the most need not come at one time, so the cut's own account is on the safe side.
-        tight = _with_memory(problem, request)
-        cuts = _recomputing_cuts(replace(tight, waiting=0), appraiser.schedule)
-        if not cuts and not found:
-            raise NoCutFits(f"no cut of {request.layers} layers into {problem.stages} stages fits", "memory")
-        found += fitting(cuts)
-        if not found and any(problem.late):
-            # Nor need operands of weight gradients wait when most else is held, so they count only now.
-            found = fitting(_recomputing_cuts(tight, appraiser.schedule))
+    if found and (request.recompute == "never" or found[0].cut == free[0].layers):
+        return min(found, key=_seconds)
+    # The best does not fit: another one may, or one that recomputes. What a rank's stages hold at the most need not
+    # come at one time, so the cut's own account of that is on the safe side.
+    tight = _with_memory(problem, request)
+    cuts = _recomputing_cuts(replace(tight, waiting=0), appraiser.schedule)
+    found += fitting(cuts)
+    if not found and cuts and any(problem.late):
+        # Nor need operands of weight gradients wait when most else is held, so they count only now.
+        found = fitting(_recomputing_cuts(tight, appraiser.schedule))
+    if request.recompute != "never":
+        found = refined(sorted(found, key=_seconds), [cut.layers for cut in free], appraiser)
     if not found:
-        raise NoCutFits(
-            "holds more than any cut can save: replicas, or operands of weight gradients that wait", "memory"
-        )
-    found.sort(key=lambda each: each.seconds)
-    if request.recompute == "never":
-        return found[0]
-    return refined(found, appraiser, by_layers=request.recompute == "layer")
+        held = "holds more than any cut can save: replicas, or operands of weight gradients that wait"
+        no_cut = f"no cut of {request.layers} layers into {problem.stages} stages fits"
+        raise NoCutFits(held if cuts else no_cut, "memory")
+    return min(found, key=_seconds)
+
+
+def _seconds(found: Appraised) -> Seconds:
+    return found.seconds
 
 
 def _fitting(appraiser: Appraiser, single: Collection[int], cuts: Iterable[Cut]) -> list[Appraised]:

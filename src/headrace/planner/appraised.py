@@ -72,6 +72,7 @@ class Appraiser:
     Attributes:
         schedule: without recompute.
         layers: their costs for its micro-batches.
+        by_layers: whether single layers may recompute.
         droppable: the layers that hold more than their input, which to recompute by themselves saves bytes.
 
     Raises:
@@ -82,6 +83,7 @@ class Appraiser:
         self.candidate, self.request = candidate, request
         self.schedule = candidate.build()
         self.layers = at_rows(request.sizes, candidate.rows).of_segment(self.schedule.segments)
+        self.by_layers = request.recompute == "layer"
         inputs = (0, *self.layers.output)
         self.droppable = frozenset(i for i, size in enumerate(self.layers.activations) if size > inputs[i])
         self._limits = limits_of(request, candidate.ranks)

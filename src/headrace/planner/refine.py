@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 from headrace.planner.appraised import Appraised, Appraiser
 
 _CUTS: Final = 4
+_FREE_CUTS: Final = 2
 _EFFORT: Final = 100_000  # actions to simulate for each of them: a tenth of a second, about
 
 
@@ -24,27 +25,35 @@ class _Choice(NamedTuple):
     single: frozenset[int]
 
 
-def refined(found: Sequence[Appraised], appraiser: Appraiser, *, by_layers: bool) -> Appraised:
-    """The fastest that comes of the first few cuts when they recompute something else.
+def refined(found: Sequence[Appraised], free: Sequence[tuple[int, ...]], appraiser: Appraiser) -> list[Appraised]:
+    """The best that comes of a few cuts when they recompute something else.
 
     Args:
         found: those that fit, the fastest first.
+        free: the cuts that would be best if memory had no limit. They begin where everything recomputes.
         appraiser: appraises other choices.
-        by_layers: whether single layers may recompute, and not only stages as a whole.
     """
-    fastest: dict[tuple[int, ...], Appraised] = {}
+    starts: dict[tuple[int, ...], Appraised] = {}
     for each in found:
-        fastest.setdefault(each.cut, each)
-    few = list(fastest.values())[:_CUTS]
-    return min((_climbed(each, appraiser, by_layers) for each in few), key=lambda each: each.seconds)
+        starts.setdefault(each.cut, each)
+    begun = list(starts.values())[:_CUTS]
+    for cut in free[:_FREE_CUTS]:
+        begun += [each for each in _everything(cut, appraiser) if each is not None]
+    return [_climbed(each, appraiser) for each in begun]
 
 
-def _climbed(best: Appraised, appraiser: Appraiser, by_layers: bool) -> Appraised:
+def _everything(cut: tuple[int, ...], appraiser: Appraiser) -> Iterator[Appraised | None]:
+    yield appraiser.appraised(cut, range(len(cut)), ())
+    if appraiser.by_layers:
+        yield appraiser.appraised(cut, (), appraiser.droppable)
+
+
+def _climbed(best: Appraised, appraiser: Appraiser) -> Appraised:
     tried = {_Choice(frozenset(best.recomputes), frozenset(best.one_by_one))}
     left = _EFFORT
     while True:
         choice = _Choice(frozenset(best.recomputes), frozenset(best.one_by_one))
-        for step in _steps(choice, best, appraiser, by_layers):
+        for step in _steps(choice, best, appraiser):
             if step in tried:
                 continue
             left -= best.schedule.actions
@@ -59,7 +68,7 @@ def _climbed(best: Appraised, appraiser: Appraiser, by_layers: bool) -> Appraise
             return best
 
 
-def _steps(choice: _Choice, best: Appraised, appraiser: Appraiser, by_layers: bool) -> Iterator[_Choice]:
+def _steps(choice: _Choice, best: Appraised, appraiser: Appraiser) -> Iterator[_Choice]:
     """Other choices, those first that save most."""
     whole, single = choice
     spans = [range(start, end) for start, end in pairwise(accumulate(best.cut, initial=0))]
@@ -73,7 +82,7 @@ def _steps(choice: _Choice, best: Appraised, appraiser: Appraiser, by_layers: bo
         mine = single & set(span)
         if mine:
             yield _Choice(whole | {stage}, single - mine)
-    if not by_layers:
+    if not appraiser.by_layers:
         return
     for stage in dearest:
         yield _Choice(whole - {stage}, single | (droppable & set(spans[stage])))

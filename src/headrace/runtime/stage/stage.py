@@ -238,7 +238,8 @@ class Stage:
 
     def _dropped_layer(self, place: int, value: Value, passage: _Passage) -> Value:
         """The same, but it will run again in the backward."""
-        again = replace(passage, carrier=passage.carrier.again(), halves=Halves() if passage.halves else None)
+        # a product saves the same, split or not, and only what it saves is of interest in the second run
+        again = replace(passage, carrier=passage.carrier.again(), halves=None)
 
         def second(value: Value, slots: Slots) -> Value:
             with self._draws.rerun(), again.carrier if self._segments > 1 else nullcontext():
