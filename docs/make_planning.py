@@ -72,10 +72,11 @@ what W still needs after I, and of the message to the next layer.
    slowest rank, with messages, on the rank's own device), each simulated as it is. If the memory of a rank is
    exceeded, cuts are searched again under that limit, and each stage may [recompute](howto/recompute.md): nothing, all
    of it, or any of its layers one by one.
-4. **What recomputes**, once more: the searches count what a rank's stages hold as if it came at one time, and a recompute
-   as if it never ran while its rank waits. So from the best few cuts, and from those that would be best without a limit
-   with everything recomputed, single stages and layers are let off, exchanged or taken in, as long as the simulated
-   step fits and gets shorter. For small models, where all choices can be tried, that comes within 0.5 % of the best.
+4. **What recomputes**, once more: the searches count what a rank's stages hold as if it came at one time, and a
+   recompute as if it never ran while its rank waits. So from the best few cuts, and from those that would be best
+   without a limit with everything recomputed, single stages and layers are let off, exchanged or taken in, as long as
+   the simulated step fits and gets shorter. For small models, where all choices can be tried, that comes within 0.5 %
+   of the best.
 5. The fastest of the simulated ones that fits is the plan, the others are its alternatives.
 
 With one stage a rank the cuts of the model are proven to be the best. With several, they are where the search ends in
@@ -97,9 +98,9 @@ every micro-batch. So the gap holds both what a better schedule might save and w
 
 `plan.json` is versioned and read strictly: unknown keys are refused, a plan for another model, batch or version of
 torch is refused by name, and its schedule is proven again. `cut` names the layers of each stage as the unsplit model's
-parameter names begin, `recomputes` the stages that recompute as a whole, by number, and the layers that do one by one, by
-name. `--export megatron` prints the cut as a pipeline layout string, `--export torchtitan` as lists of
-module names, `--export torch` the schedule as rows that PyTorch's pipelining loads.
+parameter names begin, `recomputes` the stages that recompute as a whole, by number, and the layers that do one by
+one, by name. `--export megatron` prints the cut as a pipeline layout string, `--export torchtitan` as lists of module
+names, `--export torch` the schedule as rows that PyTorch's pipelining loads.
 """
 
 
