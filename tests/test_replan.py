@@ -28,6 +28,7 @@ from headrace.schedule import Schedule, build, parse
 from headrace.simulate import simulate
 from headrace.simulate.corrected import corrected
 from headrace.timeline import Timeline
+from headrace.train import job
 from headrace.train.config import TrainConfig
 from headrace.train.job import Prepared, StepRecord, train
 from headrace.train.move import moved
@@ -387,7 +388,15 @@ def test_training_goes_on_with_a_better_cut_and_the_same_bits(text: Path, lopsid
     assert result.prepared.predicted.makespan == again.plan.predicted.step_seconds
 
 
-def test_training_goes_on_with_layers_recomputed(text: Path, lopsided: Path) -> None:
+def test_training_goes_on_with_layers_recomputed(text: Path, lopsided: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    went_on: list[tuple[str, ...]] = []
+
+    def noted(*arguments: Any, **options: Any) -> Any:
+        pipe, optimizer = moved(*arguments, **options)
+        went_on.append(pipe.recomputed_layers)
+        return pipe, optimizer
+
+    monkeypatch.setattr(job, "moved", noted)
     plan = replace(read_plan(lopsided), recomputed_layers=("block0", "block2"))
     lopsided.write_text(plan.to_json(), encoding="utf-8")
     runs = []
@@ -401,6 +410,7 @@ def test_training_goes_on_with_layers_recomputed(text: Path, lopsided: Path) -> 
         assert result.prepared.recomputed_layers == result.run.recomputed_layers == ("block0", "block2")
     assert runs[0] == runs[1]
     assert result.run.cut != (5, 1)
+    assert went_on == [("block0", "block2")]
 
 
 def test_the_command_plans_again_and_leaves_what_the_next_plan_needs(
