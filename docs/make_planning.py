@@ -74,9 +74,9 @@ what W still needs after I, and of the message to the next layer.
    of it, or any of its layers one by one.
 4. **What recomputes**, once more: the searches count what a rank's stages hold as if it came at one time, and a
    recompute as if it never ran while its rank waits. So from the best few cuts, and from those that would be best
-   without a limit with everything recomputed, single stages and layers are let off, exchanged or taken in, as long as
-   the simulated step fits and gets shorter. For small models, where all choices can be tried, that comes within 0.5 %
-   of the best.
+   without a limit with everything recomputed, stages and layers are let off, or exchanged for each other, as long as
+   the simulated step fits and gets shorter. On small models, where all choices can be tried, that mostly finds the
+   best.
 5. The fastest of the simulated ones that fits is the plan, the others are its alternatives.
 
 With one stage a rank the cuts of the model are proven to be the best. With several, they are where the search ends in

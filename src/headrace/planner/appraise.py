@@ -8,7 +8,7 @@ from headrace.costs import Costs, Seconds
 from headrace.layer_costs import LayerCosts, at_rows
 from headrace.partition.errors import NoCutFits
 from headrace.partition.minmax import partition
-from headrace.partition.problem import Allowed, Problem
+from headrace.partition.problem import Problem
 from headrace.partition.result import Cut
 from headrace.partition.search import best_cuts, cuts_if_any
 from headrace.partition.staged import one_by_one, peaks, recomputing, waiting
@@ -88,11 +88,11 @@ def at_close(candidate: Candidate, request: Request, single: Collection[int] = (
     # The best does not fit: another one may, or one that recomputes. What a rank's stages hold at the most need not
     # come at one time, so the cut's own account of that is on the safe side.
     tight = _with_memory(problem, request)
-    cuts = _recomputing_cuts(replace(tight, waiting=0), appraiser.schedule)
+    cuts = _cuts(replace(tight, waiting=0), appraiser.schedule)
     found += fitting(cuts)
     if not found and cuts and any(problem.late):
         # Nor need operands of weight gradients wait when most else is held, so they count only now.
-        found = fitting(_recomputing_cuts(tight, appraiser.schedule))
+        found = fitting(_cuts(tight, appraiser.schedule))
     if request.recompute != "never":
         found = refined(sorted(found, key=_seconds), [cut.layers for cut in free], appraiser)
     if not found:
@@ -157,16 +157,6 @@ def _problem(candidate: Candidate, request: Request, layers: LayerCosts) -> Prob
     alike = not isinstance(request.memory, Sequence) and not isinstance(request.slowness, Sequence)
     other_ranks = with_ranks if alike and not request.pin_rank else None
     return replace(with_ranks(candidate.ranks), with_ranks=other_ranks)
-
-
-def _recomputing_cuts(problem: Problem, schedule: Schedule) -> Collection[Cut]:
-    """Those of a problem that may recompute.
-
-    A search takes a recompute for as long as a forward is. That of a whole stage may run while its rank waits, which
-    only the simulation knows, so cuts where nothing else recomputes are simulated as well.
-    """
-    modes: tuple[Allowed, ...] = ("stage", "layer") if problem.recompute == "layer" else (problem.recompute,)
-    return dict.fromkeys(cut for mode in modes for cut in _cuts(replace(problem, recompute=mode), schedule))
 
 
 def _cuts(problem: Problem, schedule: Schedule) -> Sequence[Cut]:

@@ -4,7 +4,7 @@ The searches for cuts count what all stages of a rank may hold as if it came at 
 ran while its rank waits. So from the best that they found, small steps are taken as long as one is faster and fits:
 
     stage 2 as a whole    ──▶ nothing, or its layers one by one
-    layers 3, 4 and 7     ──▶ one fewer, another one of the same rank instead, or their stage as a whole
+    layers 3, 4 and 7     ──▶ one fewer, or their stage as a whole
 """
 
 from collections.abc import Iterator, Sequence
@@ -86,9 +86,3 @@ def _steps(choice: _Choice, best: Appraised, appraiser: Appraiser) -> Iterator[_
         return
     for stage in dearest:
         yield _Choice(whole - {stage}, single | (droppable & set(spans[stage])))
-    rank_of = appraiser.schedule.placement.rank_of
-    home = {layer: rank_of[stage] for stage, span in enumerate(spans) if stage not in whole for layer in span}
-    for layer in sorted(single, key=lambda layer: -forward[layer]):
-        others = (o for o in droppable - single if home.get(o) == home[layer] and forward[o] < forward[layer])
-        for other in sorted(others, key=lambda other: forward[other]):
-            yield _Choice(whole, single - {layer} | {other})

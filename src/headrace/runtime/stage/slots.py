@@ -6,7 +6,9 @@
 
 The graph stays that of the first run. So gradients arrive and add up as without recompute, to the last bit, also where
 layers share a weight; hooks hear of them once, and a split backward takes in each half what that half needs.
-torch.utils.checkpoint (use_reentrant=False) does the same, but it would run the layer again for each half.
+
+Not by torch.utils.checkpoint (use_reentrant=False), which would run the layer again for each half, and ends a second
+run with the last tensor saved: too early where a function writes to what it has saved, as rrelu does to its noise.
 """
 
 import threading
