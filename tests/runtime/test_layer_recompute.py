@@ -319,8 +319,10 @@ def test_what_recompute_cannot_mean(recompute: Any, error: type[Exception], says
 
 def test_a_schedule_that_is_made_already_has_its_own_stages() -> None:
     order = build("1f1b", ranks=2, micro_batches=2, recompute={0})
-    with pytest.raises(ValueError, match="stage 0, which has it, recomputes as a whole already"):
-        hr.Pipeline(chain(), mse, ranks=2, micro_batches=2, schedule=order, recompute={"block0"})
+    for layers in ({"block0"}, "layer", {0: "layer"}):
+        with pytest.raises(ValueError, match="stage 0, which has it, recomputes as a whole already"):
+            hr.Pipeline(chain(), mse, ranks=2, micro_batches=2, schedule=order, recompute=layers)  # type: ignore[arg-type]
+    hr.Pipeline(chain(), mse, ranks=2, micro_batches=2, schedule=order, recompute={1: "layer"}).close()
     for which in ({0, "block1"}, "always", {0: "always"}):
         with pytest.raises(ValueError, match="a Schedule has its own R actions: name only layers"):
             hr.Pipeline(chain(), mse, ranks=2, micro_batches=2, schedule=order, recompute=which)  # type: ignore[arg-type]

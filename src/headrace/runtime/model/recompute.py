@@ -60,26 +60,28 @@ def recomputed_layers(
         ValueError: there is no such layer or stage, or the layer is in a stage that recomputes as a whole.
     """
     stage_of = {name: stage for stage, names in enumerate(stage_layers) for name in names}
-    if recompute == "layer":
-        return tuple(stage_of)
-    if isinstance(recompute, str) or not isinstance(recompute, Collection):
-        return ()
+    wanted = [name for name, stage in stage_of.items() if _wants(recompute, name, stage)]
     if isinstance(recompute, Mapping):
-        for stage in recompute:
-            if stage not in range(len(stage_layers)):
-                raise ValueError(
-                    f"recompute={recompute!r} names stage {stage!r}, but there are only stages "
-                    f"0…{len(stage_layers) - 1}"
-                )
-        return tuple(name for name, stage in stage_of.items() if recompute.get(stage) == "layer")
-    wanted = dict.fromkeys(each for each in recompute if isinstance(each, str))
+        unknown = next((stage for stage in recompute if stage not in range(len(stage_layers))), None)
+        if unknown is not None:
+            last = len(stage_layers) - 1
+            raise ValueError(f"recompute={recompute!r} names stage {unknown!r}, but there are only stages 0…{last}")
+    elif not isinstance(recompute, str):
+        for name in recompute:
+            if isinstance(name, str) and name not in stage_of:
+                raise ValueError(f"recompute={recompute!r} names {name!r}, which is no layer: {meant(name, stage_of)}")
     whole = {action.stage for row in schedule.rows for action in row if action.kind == RECOMPUTE} if wanted else set()
     for name in wanted:
-        if name not in stage_of:
-            raise ValueError(f"recompute={recompute!r} names {name!r}, which is no layer: {meant(name, stage_of)}")
         if stage_of[name] in whole:
             raise ValueError(
                 f"recompute={recompute!r} names layer {name!r}, but stage {stage_of[name]}, which has it, recomputes "
                 "as a whole already: name one of them"
             )
-    return tuple(name for name in stage_of if name in wanted)
+    return tuple(wanted)
+
+
+def _wants(recompute: Recompute, name: str, stage: int) -> bool:
+    """Whether the layer called `name` of `stage` is to recompute by itself."""
+    if isinstance(recompute, str):
+        return recompute == "layer"
+    return recompute.get(stage) == "layer" if isinstance(recompute, Mapping) else name in recompute
