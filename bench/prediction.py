@@ -24,6 +24,7 @@ from headrace.layer_costs import at_rows
 from headrace.models.gpt import gpt, next_byte_loss
 from headrace.partition import partition
 from headrace.planner.model import Findings, measured
+from headrace.schedule.joined import joined
 
 SCHEDULES = ("gpipe", "1f1b", "zb-h1", "interleaved")
 NUMBERS = (2, 4, 8)
@@ -59,10 +60,15 @@ def models() -> Iterator[Model]:
 def predicted(found: Findings, name: str, ranks: int, m: int) -> tuple[hr.schedule.Schedule, tuple[int, ...], float]:
     """The schedule, the cut that evens out compute, and the simulated makespan."""
     schedule = hr.schedule.build(name, ranks=ranks, micro_batches=m)
-    layers = at_rows(found.sizes, -(-found.rows // m))
-    cut = partition(layers.seconds, schedule.stages)
+    cut = partition(at_rows(found.sizes, -(-found.rows // m)).seconds, schedule.stages)
+    return schedule, cut, simulated(found, schedule, cut)
+
+
+def simulated(found: Findings, schedule: hr.schedule.Schedule, cut: tuple[int, ...]) -> float:
+    """The makespan, as the runtime runs the schedule."""
+    layers = at_rows(found.sizes, -(-found.rows // schedule.micro_batches))
     costs = replace(layers.stage_costs(cut), transfer=found.latency, bandwidth=found.bandwidth)
-    return schedule, cut, hr.simulate(schedule, costs).makespan
+    return hr.simulate(joined(schedule), costs).makespan
 
 
 def run(given: Model, schedule: hr.schedule.Schedule, cut: tuple[int, ...], steps: int) -> float:

@@ -56,7 +56,8 @@ what W still needs after I, and of the message to the next layer.
 * **Measured** (`headrace profile`, `hr.profile`): every layer on its true input, as one of p ranks will run it, with
   warm-up and medians; with a whole backward and with a split one in turn; bytes by watching every allocation. Costs
   are not proportional to rows, so up to three sizes of micro-batches are measured, and those between are interpolated.
-  Links are measured by a ping-pong through the real transport.
+  Links are measured by a ping-pong through the real transport. Under `torchrun` every device is measured, once for all
+  ranks that share it: where they differ by more than a tenth, slower ones get less to do.
 * **Described** (`--hardware`): the model on the meta device, its arithmetic counted operation by operation, its bytes
   by shape, and seconds by a roofline of the device's data sheet. Good for comparing; not good to the millisecond.
   Shipped are {hardware}; a TOML file like theirs
@@ -77,7 +78,9 @@ what W still needs after I, and of the message to the next layer.
    without a limit with everything recomputed, stages and layers are let off, or exchanged for each other, as long as
    the simulated step fits and gets shorter. On small models, where all choices can be tried, that mostly finds the
    best.
-5. The fastest of the simulated ones that fits is the plan, the others are its alternatives.
+5. With `--search`, for the cuts of the fastest three an order of actions beyond the catalogue's is
+   [searched](howto/choose-schedule.md) (not for those that recompute, and not for more than 20,000 actions).
+6. The fastest of the simulated ones that fits is the plan, the others are its alternatives.
 
 With one stage a rank the cuts of the model are proven to be the best. With several, they are where the search ends in
 time, and otherwise come from a local search.
@@ -91,6 +94,8 @@ every micro-batch. So the gap holds both what a better schedule might save and w
   and of ZB-H1 are rehearsed, and the layers' seconds are scaled to what they took there. Other schedules are predicted
   from that; those that keep many more micro-batches alive take some per cent longer than predicted (GPipe with many).
   On accelerators layers are measured one at a time, and nothing is rehearsed.
+* The bytes of a rank are those of its weights, of what learns, and of what is saved for backwards. What a layer needs
+  only for a moment comes on top, and so do the batch and messages that came early and wait.
 * Between micro-batches of different sizes (a batch that m does not divide) the largest counts for all.
 * Data-parallel replicas can be planned for (`--replicas`), but a `Pipeline` does not run them yet.
 

@@ -83,6 +83,7 @@ def read(text: str, slack: float = 0.0) -> Trace:
             found = last[event["tid"]]
             ends_of = tails if event["ph"] == "s" else heads
             assert event["id"] not in ends_of, "two arrows of one number"
+            assert event["ph"] == "s" or event["id"] in tails, "a head before its tail, which Perfetto drops"
             ends_of[event["id"]] = found
             if event["ph"] == "f":
                 assert event["bp"] == "e"
@@ -91,11 +92,16 @@ def read(text: str, slack: float = 0.0) -> Trace:
     arrows = [Arrow(tails[number], heads[number]) for number in tails]
     for arrow in arrows:
         _check(arrow, slack)
-    assert {id(slice_) for slice_ in slices if not slice_.track.startswith("compute")} == {
+    assert {id(slice_) for slice_ in slices if not slice_.track.startswith("compute") and not waits(slice_)} == {
         id(slice_) for arrow in arrows for slice_ in (arrow.tail, arrow.head)
     }, "a message without an arrow"
     labels = {processes[e["pid"]]: e["args"]["labels"] for e in names if e["name"] == "process_labels"}
     return Trace(slices, arrows, labels)
+
+
+def waits(slice_: Slice) -> bool:
+    """Whether it is the wait before a message is on its way, not the message."""
+    return slice_.name.startswith("wait for rank ")
 
 
 def _check(arrow: Arrow, slack: float) -> None:
@@ -109,6 +115,7 @@ def _check(arrow: Arrow, slack: float) -> None:
     for key in ("message", "for_stage", "micro_batch"):
         assert tail.args[key] == head.args[key]
     assert head.end >= tail.start - 1e9 * slack
+    assert head.start >= tail.start - 1e9 * slack, "Perfetto takes what begins first for the tail"
 
 
 def _named(what: str, names: list[dict[str, Any]], used: set[Any]) -> dict[Any, str]:

@@ -13,6 +13,7 @@ from headrace.analytic import Hardware, load_hardware
 from headrace.analytic.chain import trace_chain
 from headrace.analytic.estimate import estimate
 from headrace.models import amoebanet, gpt, next_byte_loss, transformer, transformer_6b, translation
+from headrace.profiling import profile
 
 CPU = load_hardware("cpu")
 PLAIN = Hardware("plain", "", {"float32": 1e9, "bfloat16": 1e9}, ((1, 1.0),), 1e9, 1e30, 1e9, 1e-6)
@@ -48,6 +49,11 @@ def real_run(model, sample, loss_fn, target):
     with FlopCounterMode(display=False) as backward:
         loss.backward()
     return sum(kept.values()), forward.get_total_flops(), backward.get_total_flops()
+
+
+def both_of(x, y):
+    """Bytes of a batch, all of which is kept, but is no activation."""
+    return x.untyped_storage().nbytes() + y.untyped_storage().nbytes()
 
 
 def test_flops_of_linear_layers():
@@ -95,7 +101,7 @@ def test_kept_bytes_are_those_of_a_real_gpt(dropout):
     model = gpt(2, 32, heads=4, sequence=16, vocabulary=64, dropout=dropout)
     x, y = tokens(), tokens()
     found = estimate(model, x, CPU, loss_fn=next_byte_loss, target=y)
-    assert sum(found.activations) == real_run(model, x, next_byte_loss, y)[0]
+    assert sum(found.activations) == real_run(model, x, next_byte_loss, y)[0] - both_of(x, y)
 
 
 def test_kept_bytes_are_those_of_a_real_amoebanet():
@@ -103,15 +109,17 @@ def test_kept_bytes_are_those_of_a_real_amoebanet():
     torch.manual_seed(0)
     model, x, y = amoebanet(3, 16, classes=7, side=32), torch.randn(2, 3, 32, 32), torch.tensor([1, 2])
     found = estimate(model, x, CPU, loss_fn=F.cross_entropy, target=y)
-    assert sum(found.activations) == real_run(model, x, F.cross_entropy, y)[0]
+    assert sum(found.activations) == real_run(model, x, F.cross_entropy, y)[0] - both_of(x, y)
 
 
-def test_what_two_layers_keep_counts_once_with_the_one_that_gets_it():
+def test_what_two_layers_keep_counts_once_but_where_a_stage_begins_between_them():
     model = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 4))
     found = estimate(model, torch.empty(5, 4), CPU)
     size = 5 * 4 * 4
-    assert found.activations == (size, 0, size)
-    assert found.for_weight == (size, 0, size)
+    assert found.activations == (0, size, 0)  # what the first one keeps is the batch
+    assert found.shared == (size, 0, size)
+    assert found.for_weight == (size, 0, 2 * size)  # gradients, and what the second product needs
+    assert found.stage_costs((2, 1)).memory.activations == (size, size)
     assert found.output == (size, size, size)
 
 
@@ -139,7 +147,37 @@ def test_a_pass_through_counts_once():
 
     found = estimate(nn.Sequential(Beside(), Sum()), (torch.empty(5, 4), torch.empty(5, 4)), CPU)
     size = 5 * 4 * 4
-    assert found.activations == (size, 0)  # of the product, only the factor that needs no gradient is kept: the input
+    assert found.activations == (0, 0)  # of the product, only the factor that needs no gradient is kept: the input
+    assert found.shared == (size, size)
+
+
+def views():
+    layers = (
+        nn.Flatten(),
+        nn.Linear(12, 16),
+        nn.Sigmoid(),
+        nn.Dropout(0.5).eval(),
+        nn.LayerNorm(16),
+        nn.Linear(16, 64),
+    )
+    return nn.Sequential(*layers), torch.randn(8, 3, 4), torch.randint(0, 64, (8,)), F.cross_entropy
+
+
+def attention():
+    torch.manual_seed(0)
+    encoder = nn.TransformerEncoderLayer(16, 2, 32, batch_first=True)
+    return nn.Sequential(nn.Embedding(64, 16), encoder, nn.Linear(16, 64)), tokens(), tokens(), next_byte_loss
+
+
+@pytest.mark.parametrize("given", [views, attention])
+def test_bytes_are_those_that_a_profile_counts(given):
+    model, x, y, loss_fn = given()
+    found = estimate(model, x, CPU, loss_fn=loss_fn, target=y)
+    counted = profile(model, x, loss_fn=loss_fn, target=y, repeats=1, warm_up=0).layer_costs(len(x))
+    assert found.for_weight == counted.for_weight
+    assert found.shared == counted.shared
+    assert found.output[:-1] == counted.output[:-1]
+    assert found.activations == pytest.approx(counted.activations, rel=0.05)  # splitting costs attention a little
 
 
 def test_what_the_weight_gradient_needs():
@@ -155,8 +193,10 @@ def test_what_the_weight_gradient_needs():
 
     found = estimate(nn.Sequential(Block()), torch.empty(5, 4, requires_grad=True), CPU)
     x, hidden = 5 * 4 * 4, 5 * 8 * 4
-    assert found.activations == (x + 2 * hidden,)
-    assert found.for_weight == (x + hidden,)  # the input of each product, not that of the GELU
+    assert found.activations == (2 * hidden,)
+    assert found.shared == (x,)
+    # the input of each product, not that of the GELU, and the gradients that arrive at them; x is the batch
+    assert found.for_weight == (hidden + hidden + x,)
 
 
 def test_meta_and_real_cost_the_same_and_nothing_is_touched():

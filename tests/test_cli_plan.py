@@ -1,6 +1,7 @@
 """`headrace plan` and `headrace profile`."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from typer.testing import CliRunner
 from headrace.analytic import hardware_names
 from headrace.cli.exits import Exit
 from headrace.cli.main import app
+from headrace.planner import model as model_planner
 from headrace.planner import read_plan
 from headrace.planner.exchange import from_megatron
 from headrace.schedule import check, parse
@@ -175,6 +177,14 @@ def test_a_model_of_the_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert (code, "must return a model, a loss function and a pair (x, y)" in err) == (Exit.USAGE, True)
 
 
+def test_a_profile_says_which_ranks_are_slower(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = model_planner.measured
+    monkeypatch.setattr(model_planner, "measured", lambda *a: replace(real(*a), slowness=(1, 2.5)))
+    code, out, _ = run("profile", *TINY)
+    assert code == Exit.DONE
+    assert "seconds are those of rank 0: 1.00 × as long on rank 0, 2.50 × as long on rank 1" in out
+
+
 def test_a_profile_is_printed_and_written(tmp_path: Path) -> None:
     file = tmp_path / "costs.json"
     code, out, _ = run("profile", *TINY, "--out", str(file))
@@ -183,3 +193,4 @@ def test_a_profile_is_printed_and_written(tmp_path: Path) -> None:
     data = json.loads(file.read_text())
     assert data["layers"]["names"] == ["embedding", "block0", "block1", "head"]
     assert data["latency"] > 0
+    assert data["slowness"] == [1, 1]

@@ -23,6 +23,7 @@ def costs(rows: int = 4, scale: float = 1, fixed: float = 0) -> LayerCosts:
         for_weight=sized(1, 2, 3),
         output=sized(4, 5, 0),
         transient=sized(0, 1, 2),
+        shared=sized(5, 3, 1),
     )
 
 
@@ -32,7 +33,8 @@ def test_stages_are_sums_of_their_layers() -> None:
     assert stages.backward_input == (16, 8)
     assert stages.backward_weight == (4, 20)
     assert stages.message == (20,)
-    assert stages.memory.activations == (60, 36)
+    assert stages.memory.activations == (60, 36 + 4)
+    assert stages.memory.shared == (0, 4)
     assert stages.memory.for_weight == (12, 12)
     assert stages.memory.stage_input == (0, 20)
     assert stages.memory.parameters == (40, 120)
@@ -47,7 +49,8 @@ def test_layers_that_are_recomputed_one_by_one() -> None:
     assert stages.backward_weight == plain.backward_weight
     assert stages.backward_input == (16 + 12, 8)
     assert stages.backward == (20 + 12, 28)
-    assert stages.memory.activations == (0 + 16, 36)
+    assert stages.memory.activations == (0 + 16, 36 + 4)  # what the dropped one shared with the next counts there
+    assert stages.memory.shared == (0, 0)
     assert stages.memory.again == (28, 0)
     assert stages.memory.for_weight == plain.memory.for_weight
     assert plain.memory.again == (0, 0)
@@ -59,6 +62,17 @@ def test_layers_are_found_by_their_names() -> None:
     assert costs().numbers(("c", "a")) == (0, 2)
     with pytest.raises(ValueError, match="'d' is no layer: there are a, b, c"):
         costs().numbers(("a", "d"))
+
+
+def test_what_layers_share_counts_again_where_a_stage_begins_but_not_with_the_batch() -> None:
+    three, one = costs().stage_costs((1, 1, 1)).memory, costs().stage_costs((3,)).memory
+    assert three.activations == (28, 32 + 12, 36 + 4)
+    assert three.shared == (0, 12, 4)
+    assert one.activations == (28 + 32 + 36,)
+    assert one.shared == (0,)
+    assert [costs().kept(layer, start) for layer, start in ((0, 0), (1, 0), (1, 1), (2, 1))] == [28, 32, 44, 36]
+    without = costs().as_data() | {"shared": ()}
+    assert LayerCosts(**without).shared == (0, 0, 0)
 
 
 @pytest.mark.parametrize("cut", [(3,), (1, 1, 1), (2, 0, 1), (2, 2), ()])
@@ -75,7 +89,8 @@ def test_what_is_linear_in_rows_is_found_exactly_from_two_sizes(rows: int, fixed
     measured = [costs(2, scale, fixed), costs(8, scale, fixed)]
     found, true = at_rows(measured, rows), costs(rows, scale, fixed)
     assert found.rows == rows
-    for name in ("forward", "backward_input", "backward_weight", "activations", "for_weight", "output", "transient"):
+    seconds, held = ("forward", "backward_input", "backward_weight"), ("activations", "for_weight", "output")
+    for name in (*seconds, *held, "transient", "shared"):
         assert getattr(found, name) == pytest.approx(getattr(true, name))
     assert found.parameters == true.parameters
     assert found.trained == true.trained
@@ -97,7 +112,7 @@ def test_nothing_becomes_negative_beyond_what_was_measured() -> None:
 def test_misuse_is_refused() -> None:
     with pytest.raises(ValueError, match="forward has 2 numbers for 3 layers"):
         LayerCosts(**{**costs().as_data(), "forward": (1, 2)})
-    with pytest.raises(ValueError, match="transient has a negative number: -1"):
+    with pytest.raises(ValueError, match="transient has -1, which must be finite and not negative"):
         LayerCosts(**{**costs().as_data(), "transient": (1, 2, -1)})
     with pytest.raises(ValueError, match="measured is empty"):
         at_rows([], 1)

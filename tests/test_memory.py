@@ -47,6 +47,15 @@ def test_layers_that_run_again_are_there_while_their_backward_runs():
     assert peak_memory_of(schedule, memory) == (12,)
 
 
+def test_between_two_stages_of_a_rank_messages_wait_and_what_both_keep_is_there_once():
+    schedule = parse("0F0,0F1,1F0,1B0,1F1,1B1,0B0,0B1")
+    memory = Memory(activations=10, stage_input=[0, 4], shared=[0, 3])
+    (steps,) = memory_over_time(simulate(schedule, Costs()), schedule, memory)
+    held = [0, 11, 22, 28, 25, 31, 28, 24, 14, 10, 0]
+    assert [now for _, now in steps] == held
+    assert peak_memory_of(schedule, memory) == (31,)
+
+
 def test_a_pair_holds_the_memory_of_both_until_both_end():
     schedule = parse("0F0,(0F1;0B0),0B1")
     assert memory_over_time(simulate(schedule, Costs()), schedule, Memory(activations=3)) == (
@@ -68,9 +77,9 @@ def test_weights_that_are_still_to_be_read_are_put_aside_at_an_update():
 @given(naive.rich_schedules(), st.randoms(use_true_random=False))
 @settings(max_examples=100, deadline=None)
 def test_any_schedule_as_a_slow_count_has_it(schedule, rng):
-    some = [[rng.randrange(6) for _ in range(schedule.stages)] for _ in range(4)]
-    memory = Memory(*some)
-    activations, for_weight, stage_input, parameters = some
+    some = [[rng.randrange(6) for _ in range(schedule.stages)] for _ in range(5)]
+    activations, for_weight, stage_input, parameters, shared = some
+    memory = Memory(activations, for_weight, stage_input, parameters, shared=shared)
     costs = Costs(*([rng.randrange(4) for _ in range(schedule.stages)] for _ in range(4)), transfer=1)
     timeline = simulate(schedule, costs)
     over_time = memory_over_time(timeline, schedule, memory)
@@ -90,6 +99,13 @@ def test_any_schedule_as_a_slow_count_has_it(schedule, rng):
                     held += activations[s]
                 elif span["W"] and moment < span["W"].end:
                     held += for_weight[s]
+                if s + 1 < schedule.stages and schedule.placement.rank(s + 1, k) == rank:
+                    after = {b: every.get((rank, (s + 1, b, k))) for b in "FIB"}
+                    back = after["I"] or after["B"]
+                    both = shared[s + 1] if span["R"] is None else 0
+                    held += moment < after["F"].start and stage_input[s + 1]
+                    held -= moment < back.end and both
+                    held += back.end <= moment < last.start and stage_input[s + 1]
             assert [b for at, b in over_time[rank] if at <= moment][-1] == held
     assert peak_memory(timeline, schedule, memory) == peak_memory_of(schedule, memory)
 

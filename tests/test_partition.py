@@ -118,3 +118,26 @@ def test_a_thousand_layers_into_sixteen_stages_take_milliseconds():
 def test_refusals(costs, stages, error, message):
     with pytest.raises(error, match=message):
         partition(costs, stages)
+
+
+def test_the_best_of_the_cuts_that_keep_layers_together():
+    rng = random.Random(3)
+    for _ in range(300):
+        costs = [rng.randrange(20) for _ in range(rng.randint(3, 8))]
+        groups = [sorted(rng.sample(range(len(costs)), 2)) for _ in range(rng.randint(1, 2))]
+        allowed = [end for end in range(1, len(costs)) if not any(a < end <= b for a, b in groups)]
+        if not allowed:
+            continue
+        stages = rng.randint(2, len(allowed) + 1)
+        sizes = partition(costs, stages, groups)
+        assert set(accumulate(sizes[:-1])) <= set(allowed)
+        best = min(
+            max(sums(costs, [b - a for a, b in pairwise([0, *ends, len(costs)])]))
+            for ends in combinations(allowed, stages - 1)
+        )
+        assert max(sums(costs, sizes)) == best
+
+
+def test_too_few_pieces_are_refused():
+    with pytest.raises(ValueError, match=r"stages=3, but layers that must stay together.* leave only 2 pieces"):
+        partition([1, 1, 1, 1], 3, [(0, 2)])

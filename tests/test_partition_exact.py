@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from headrace.layer_costs import LayerCosts
 from headrace.partition import NoCutFits, Problem, best_cuts, partition
+from headrace.partition.spans import smallest_of
 from headrace.schedule import Placement
 
 OBJECTIVES = ("slowest", "step", "parameters", "layers")
@@ -54,13 +55,17 @@ def ways_to_run(problem, stage, span):
     layers = range(*span)
     entry = {layer: costs.output[layer - 1] if layer else 0 for layer in layers}
     always = sum(costs.parameters[layer] + costs.trained[layer] for layer in layers)
-    kept = sum(costs.activations[layer] for layer in layers)
+    activations = [
+        a + (s if layer == span[0] > 0 else 0)
+        for layer, (a, s) in enumerate(zip(costs.activations, costs.shared, strict=True))
+    ]
+    kept = sum(activations[layer] for layer in layers)
     transient = max(costs.transient[layer] for layer in layers)
 
     def held(keep, operands):  # by all micro-batches; some of them wait for their W
         return (peak - late) * keep + late * max(keep, operands)
 
-    undropped = sum(held(costs.activations[layer], costs.for_weight[layer]) for layer in layers)
+    undropped = sum(held(activations[layer], costs.for_weight[layer]) for layer in layers)
     ways = [(0, always + undropped, transient)]
     first = entry[layers[0]]
     operands = sum(costs.for_weight[layer] for layer in layers)
@@ -68,12 +73,11 @@ def ways_to_run(problem, stage, span):
         again = sum(costs.forward[layer] for layer in layers)
         ways.append((again, always + held(first, operands), max(0, kept - first) + transient))
     if problem.recompute == "layer":
-        useful = [layer for layer in layers if costs.activations[layer] > entry[layer]]
+        useful = [layer for layer in layers if activations[layer] > entry[layer]]
         for dropped in (set(some) for count in range(1, len(useful) + 1) for some in combinations(useful, count)):
-            keep = {layer: entry[layer] if layer in dropped else costs.activations[layer] for layer in layers}
+            keep = {layer: entry[layer] if layer in dropped else activations[layer] for layer in layers}
             working = max(
-                costs.transient[layer] + (costs.activations[layer] - entry[layer]) * (layer in dropped)
-                for layer in layers
+                costs.transient[layer] + (activations[layer] - entry[layer]) * (layer in dropped) for layer in layers
             )
             of_all = sum(held(keep[layer], costs.for_weight[layer]) for layer in layers)
             ways.append((sum(costs.forward[layer] for layer in dropped), always + of_all, working))
@@ -114,7 +118,8 @@ def draw(rng, stages_per_rank, constraints):
     layers = rng.randint(stages, max(stages, min(stages + 4, 8)))
     high = rng.choice((3, 20))
     columns = [tuple(rng.randint(0, high) for _ in range(layers)) for _ in range(9)]
-    costs = LayerCosts(tuple(map(str, range(layers))), 1, *columns)
+    shared = tuple(rng.choice((0, rng.randint(0, high))) for _ in range(layers))
+    costs = LayerCosts(tuple(map(str, range(layers))), 1, *columns, shared=shared)
     options = {}
     if constraints in ("memory", "all"):
         near = (sum(costs.parameters) + sum(costs.trained) + 3 * sum(costs.activations)) // ranks
@@ -182,6 +187,17 @@ def test_equals_brute_force_where_ranks_hold_several_stages(objective):
     rng = random.Random(objective)
     for _ in range(30):
         assert_best(draw(rng, rng.choice((2, 2, 3)), rng.choice(("none", "all"))), objective, rng.choice((1, 5)))
+
+
+def test_the_fewest_bytes_of_a_span_are_those_of_its_thriftiest_way_to_run():
+    rng = random.Random(3)
+    for _ in range(300):
+        problem = draw(rng, 1, "memory")
+        stage = rng.randrange(problem.stages)
+        start = rng.randrange(problem.costs.layers)
+        end = rng.randint(start + 1, problem.costs.layers)
+        least = min(held + working for _, held, working in ways_to_run(problem, stage, (start, end)))
+        assert smallest_of(problem, stage, start, end) == least
 
 
 @given(st.randoms(use_true_random=False), st.sampled_from(OBJECTIVES))

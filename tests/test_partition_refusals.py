@@ -79,7 +79,7 @@ def test_several_stages_a_rank():
         (
             {"keep_together": [(0, 4)]},
             "layers",
-            "keep_together leaves 2 pieces; every stage needs one: at most 2 stages",
+            r"keep_together \(or tied weights\) leaves 2 pieces; every stage needs one: at most 2 stages",
         ),
         ({"pin_stage": {0: 1}}, "pins", r"respects all pins: leave pin_stage=\{0: 1\} out"),
         ({"pin_rank": {5: 0}}, "pins", r"respects all pins: leave pin_rank=\{5: 0\} out"),

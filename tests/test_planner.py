@@ -251,14 +251,31 @@ def _without(data: dict[str, Any], key: str) -> None:
         ),
         (lambda d: d["recomputes"].update(layers=["layer3", "layer1"]), "each once and in the order of model"),
         (lambda d: d["recomputes"].update(layers=["layer3", "layer3"]), "each once and in the order of model"),
-        (lambda d: d["recomputes"].update(stages=[1]), r"recomputes has stages \[1\], but the grid .* has R of \[\]"),
         (lambda d: d.update(colour="red"), "the plan has an unknown key 'colour'"),
         (lambda d: _without(d, "cut"), "the plan lacks 'cut'"),
         (lambda d: d["model"].update(size=3), "model has an unknown key 'size'"),
         (lambda d: d["predicted"].update(luck=1), "predicted has an unknown key 'luck'"),
-        (lambda d: d["alternatives"][0].pop("reason"), "alternatives lacks 'reason'"),
+        (lambda d: d["alternatives"][0].pop("reason"), "alternatives: 0 lacks 'reason'"),
         (lambda d: d.update(micro_batches=5), "micro_batches is 5, but the grid of schedule is for 4"),
         (lambda d: d["cut"][0].pop(), "cut does not name the layers of model, each once and in order"),
+        (lambda d: d["cut"].pop(), "cut does not name the layers of model, each once and in order"),
+        (lambda d: d.update(cut=[[*d["model"]["layers"]]]), "cut has 1 stages, but the grid of schedule has"),
+        (lambda d: d.update(batch=0), "batch=0 must be at least 1"),
+        (lambda d: d.update(batch="8"), "the plan: batch is '8', but must be a whole number"),
+        (lambda d: d.update(batch=True), "the plan: batch is True, but must be a whole number"),
+        (lambda d: d.update(memory=[1]), "memory has 1 numbers, but the schedule has 2 ranks"),
+        (lambda d: d.update(memory=[1, -1]), "the plan: memory: 1 is -1, but must be 0 or more"),
+        (
+            lambda d: d["recomputes"].update(stages=[1]),
+            r"recomputes names the stages \[1\], but schedule has R of \[\]",
+        ),
+        (lambda d: d.update(cut=None), "the plan: cut is None, but must be a list"),
+        (lambda d: d["predicted"].update(step_seconds=1e200), "predicted: step_seconds is 1e.200, but must be finite"),
+        (
+            lambda d: d["predicted"].update(forward=[1]),
+            "predicted: forward has 1 numbers, but the schedule has",
+        ),
+        (lambda d: d["schedule"].update(grid=None), "the plan: schedule: grid is None, but must be a text"),
         (lambda d: d["schedule"].update(grid="0B0,0F0"), "deadlocks"),
         (lambda d: d["schedule"].update(grid="0X0"), "row 1, column 1: '0X0' is not an action"),
     ],
@@ -274,9 +291,11 @@ def test_a_file_is_read_strictly(plan: Plan, tmp_path: Path, change: Any, messag
 
 
 def test_a_layer_of_a_stage_that_recomputes_as_a_whole_is_refused(plan: Plan, tmp_path: Path) -> None:
-    whole = replace(plan, schedule=add_recompute(plan.schedule, {0}), recomputes=(0,), recomputed_layers=("layer0",))
+    whole = replace(plan, schedule=add_recompute(plan.schedule, {0}), recomputes=(0,))
+    data = json.loads(whole.to_json())
+    data["recomputes"]["layers"] = ["layer0"]
     file = tmp_path / "plan.json"
-    file.write_text(whole.to_json(), encoding="utf-8")
+    file.write_text(json.dumps(data), encoding="utf-8")
     with pytest.raises(ValueError, match="recomputes has the layer 'layer0' and, as a whole, its stage 0"):
         read_plan(file)
 
@@ -286,6 +305,29 @@ def test_what_is_no_json_is_said_so(tmp_path: Path) -> None:
     file.write_text("{")
     with pytest.raises(ValueError, match="is no JSON"):
         read_plan(file)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "error", "message"),
+    [
+        ({"schedules": []}, ValueError, "schedules is empty: name some, or leave it out"),
+        ({"schedules": "1f1b"}, TypeError, r"schedules='1f1b' must be a sequence, such as \['1f1b'\]"),
+        ({"micro_batches": []}, ValueError, "micro_batches is empty"),
+        ({"micro_batches": [0]}, ValueError, "micro_batches=0 must be at least 1"),
+        (
+            {"micro_batches": [9, 10]},
+            ValueError,
+            r"micro_batches=\[9, 10\] are more than the batch has rows, which is 8",
+        ),
+        ({"memory": "1GiB"}, TypeError, "memory='1GiB' must be a number of bytes, or one for each rank"),
+        ({"memory": [1.0]}, ValueError, "memory has 1 numbers, but there are 2 ranks"),
+        ({"memory": float("inf")}, ValueError, "memory has inf, which must be finite"),
+        ({"keep_together": (0, 1)}, TypeError, r"keep_together=\(0, 1\) must hold groups of layers, such as"),
+    ],
+)
+def test_what_nothing_can_be_chosen_from_is_refused(wrong: dict[str, Any], error: Any, message: str) -> None:
+    with pytest.raises(error, match=message):
+        Request(**{"sizes": [EVEN], "batch": 8, "ranks": 2, **wrong})
 
 
 @pytest.mark.parametrize(

@@ -440,10 +440,23 @@ def test_bytes_of_layers_are_counted():
     assert result.names == ("0", "1", "2", "3")
     assert result.output == (16 * 32 * floats, 16 * 32 * floats, 16 * 4 * floats, 0)
     # a Linear keeps its input, ReLU and Tanh their outputs: that of ReLU is what the next Linear keeps
-    assert result.activations[:3] == (16 * 8 * floats, 16 * 32 * floats, 0)
-    assert result.for_weight == (16 * (8 + 32) * floats, 0, 16 * (32 + 4) * floats, 0)
+    assert result.activations == (0, 16 * 32 * floats, 0, 16 * 4 * floats)
+    assert result.shared == (16 * 8 * floats, 0, 16 * 32 * floats, 0)  # that of the first layer is the batch
+    assert result.for_weight == (16 * 32 * floats, 0, 16 * (32 + 4) * floats, 0)
     assert result.parameters == ((8 * 32 + 32) * floats, 0, (32 * 4 + 4) * floats, 0)
     assert result.trained == tuple(3 * size for size in result.parameters)
+
+
+def test_what_a_layer_hands_on_as_it_came_is_still_kept_by_the_one_that_made_it():
+    size = 16 * 32 * 4
+    model = nn.Sequential(nn.Flatten(), nn.Linear(32, 32), nn.ReLU(), nn.Unflatten(1, (4, 8)), nn.Flatten())
+    model += nn.Sequential(nn.Dropout(0.5).eval(), nn.Linear(32, 32), nn.Sigmoid())
+    x, y = torch.randn(16, 4, 8), torch.zeros(16, 32)
+    costs = profile(model, x, loss_fn=F.mse_loss, target=y, repeats=1, warm_up=0).layer_costs(rows=16)
+    assert costs.activations == (0, 0, size, 0, 0, 0, 0, size)  # of ReLU and Sigmoid; the loss keeps that, too
+    assert costs.shared == (size, size, 0, size, size, size, size, 0)
+    for end in (3, 4, 5, 6):
+        assert sum(costs.stage_costs((end, 8 - end)).memory.activations) == 3 * size
 
 
 def test_bytes_are_those_that_a_whole_forward_keeps():

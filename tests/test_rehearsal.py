@@ -8,8 +8,10 @@ import pytest
 import torch
 from torch import nn
 
+import headrace as hr
 from headrace.costs import Costs
 from headrace.layer_costs import LayerCosts
+from headrace.planner import NoPlanFits
 from headrace.profiling import profile, rehearsal
 from headrace.profiling.rehearsal import rehearsed
 from headrace.schedule import build
@@ -114,3 +116,44 @@ def test_bytes_stay() -> None:
     found = rehearsed(own, (X, Y), LOSS, measured, ranks=2)
     for name in ("activations", "for_weight", "output", "parameters", "trained", "transient", "rows", "names"):
         assert getattr(found, name) == getattr(measured, name)
+
+
+def tied() -> nn.Sequential:
+    """In halves it would be cut between the layers that share a weight."""
+    own = nn.Sequential(*(nn.Linear(6, 6) for _ in range(4)))
+    own[2].weight = own[1].weight
+    return own
+
+
+def test_tied_layers_stay_in_one_stage(monkeypatch: pytest.MonkeyPatch) -> None:
+    cuts: list[Sequence[int]] = []
+    steps = rehearsal._steps
+
+    def watched(*given: Any) -> Any:
+        cuts.append(given[-1])
+        return steps(*given)
+
+    monkeypatch.setattr(rehearsal, "_steps", watched)
+    rehearsed(tied(), (X, Y), LOSS, layers(), ranks=2)
+    assert set(cuts) <= {(1, 3), (3, 1)} != set()
+    assert hr.plan(tied(), (X, Y), LOSS, ranks=2, schedules=["1f1b"], micro_batches=[2]).cut in {(1, 3), (3, 1)}
+    assert hr.measured_cut(tied(), X, ranks=2) in {(1, 3), (3, 1)}
+
+
+def test_what_tied_layers_leave_uncut_is_not_rehearsed() -> None:
+    own = tied()
+    own[3].weight = own[0].weight
+    one_by_one = layers()
+    assert rehearsed(own, (X, Y), LOSS, one_by_one, ranks=2) is one_by_one
+    with pytest.raises(NoPlanFits, match=r"tied weights\) leaves 1 piece"):
+        hr.plan(own, (X, Y), LOSS, ranks=2, schedules=["1f1b"])
+
+
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+def test_steps_are_rehearsed_even_where_gradients_are_switched_off(mode: Any) -> None:
+    own = model()
+    with mode():
+        x, y = torch.randn(8, 6), torch.randn(8, 6)
+        found = rehearsed(own, (x, y), LOSS, layers(), ranks=2)
+        assert not torch.is_grad_enabled()
+    assert all(seconds > 0 for seconds in (*found.forward, *found.backward))

@@ -78,7 +78,7 @@ def test_layers_are_as_slow_as_their_stage_was() -> None:
 def test_layers_that_ran_twice_are_no_slower_for_it() -> None:
     run = replace(a_run(cut=(3, 5)), recomputed_layers=("layer1", "layer6"))
     measured = step_of(run, [2] * 3 + [3] * 5)
-    again = corrected(run.layers, run.schedule, run.cut, measured, (1, 6))
+    again = corrected(run.layers, run.schedule, run.cut, measured, again=(1, 6))
     assert again.forward == again.backward_input == again.backward_weight == (2,) * 3 + (3,) * 5
 
 
@@ -222,7 +222,7 @@ def test_a_run_survives_its_files(tmp_path: Path, link: Link | None) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda d: d.update(version=1), "version is 1, but this headrace reads runs of version 2"),
+        (lambda d: d.update(version=1), "version is 1, but this headrace reads runs of version 3"),
         (lambda d: d.pop("recomputed_layers"), "the profile lacks 'recomputed_layers'"),
         (lambda d: d.update(recomputed_layers=["layr1"]), r"'layr1' is no layer: did you mean 'layer1'\?"),
         (lambda d: d.update(colour="red"), "the profile has an unknown key 'colour'"),
@@ -234,7 +234,7 @@ def test_a_run_survives_its_files(tmp_path: Path, link: Link | None) -> None:
         (lambda d: d.update(micro_batches=5), "micro_batches is 5, but the grid of schedule is for 4"),
         (lambda d: d["schedule"].update(grid="0B0,0F0"), "deadlocks"),
         (lambda d: d.update(link={}), "link lacks 'bandwidth'"),
-        (lambda d: d.update(cut=3), "is not what headrace train writes"),
+        (lambda d: d.update(cut=3), "the profile: cut is 3, but must be a list"),
     ],
 )
 def test_a_profile_is_read_strictly(tmp_path: Path, change: Callable[[Any], Any], message: str) -> None:

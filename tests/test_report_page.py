@@ -1,6 +1,7 @@
 """The report's file: what is read, what is said, and that nothing in it can run or be fetched."""
 
 import json
+import math
 import re
 import subprocess
 import sys
@@ -170,6 +171,14 @@ def test_the_command_writes_beside_the_run_or_where_it_is_told(run: Path, tmp_pa
     assert elsewhere.read_text(encoding="utf-8") == (run / "report.html").read_text(encoding="utf-8")
 
 
+def test_losses_that_are_not_finite_are_left_out_and_said(run: Path) -> None:
+    lines = [{"step": 1, "loss": 2.5}, {"step": 2, "loss": math.nan}, {"step": 3, "loss": None, "held_out_loss": None}]
+    (run / "metrics.jsonl").write_text("\n".join(json.dumps({**line, "seconds": 1.0}) for line in lines))
+    html = run_page(read(run))
+    assert "Of 2 of 3 steps, the first of them 2, the loss is not finite." in html
+    assert '"lines":[{"name":"trained","points":[[1,2.5]]}]' in html
+
+
 def _old(file: Path) -> None:
     data = json.loads(file.read_text())
     file.write_text(json.dumps({**data, "version": 0}))
@@ -184,10 +193,26 @@ def _old(file: Path) -> None:
         (lambda run: _old(run / "timeline.json"), "timeline.json: version is 0"),
         (lambda run: _old(run / "explain.json"), "explain.json: version is 0"),
         (lambda run: (run / "config.json").write_text("[]"), "config.json is not what headrace train writes"),
+        (
+            lambda run: (run / "config.json").write_text('{"sequence": "a"}'),
+            "config.json: sequence is 'a', but must be",
+        ),
         (lambda run: (run / "config.json").write_text("{"), "config.json is no JSON"),
-        (lambda run: (run / "explain.json").write_text('{"version": 1}'), "explain.json is not what headrace train"),
+        (
+            lambda run: (run / "explain.json").write_text('{"version": 1}'),
+            "explain.json: the explanation lacks 'actions'",
+        ),
         (lambda run: (run / "metrics.jsonl").write_text('{"step": 1}'), "metrics.jsonl, line 1, is not what headrace"),
         (lambda run: (run / "plan.json").write_text('{"version": 0}'), "plan.json: version is 0"),
+        (lambda run: (run / "metrics.jsonl").write_bytes(b"\xff"), "metrics.jsonl is no text: its byte 0 is not UTF-8"),
+        (lambda run: (run / "config.json").write_bytes(b"{}\xff"), "config.json is no text: its byte 2 is not UTF-8"),
+        (lambda run: (run / "profile.json").write_bytes(b"\xff"), "profile.json is no text: its byte 0 is not UTF-8"),
+        (lambda run: (run / "config.json").write_text("[" * 200_000), "config.json is nested too deeply"),
+        (
+            lambda run: (run / "config.json").write_text('{"a": 1, "a": 2}'),
+            "config.json is no JSON: the key 'a' is the",
+        ),
+        (lambda run: (run / "config.json").write_text('{"a": NaN}'), "config.json is no JSON: NaN is no number"),
     ],
 )
 def test_what_is_no_finished_run_is_refused_by_name(run: Path, change: Any, says: str) -> None:

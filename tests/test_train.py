@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -159,6 +160,19 @@ def test_the_command_prints_tables_and_writes_its_files(text: Path, tmp_path: Pa
     again = CliRunner().invoke(app, ["train", *TINY, "--data", str(text), "--out", str(out)])
     assert again.exit_code == 2
     assert "holds a run already" in again.stderr
+
+
+def test_a_run_that_diverges_ends_with_its_files_all_the_same(text: Path, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    command = ["train", *TINY, "--lr", "1e30", "--data", str(text), "--out", str(out), "--json"]
+    done = CliRunner().invoke(app, command)
+    assert done.exit_code == 0, done.output
+    assert json.loads(done.stdout)["held_out_after"] is None
+    strictly = partial(json.loads, parse_constant=pytest.fail)
+    metrics = [strictly(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+    assert metrics[0]["loss"] > 0
+    assert (metrics[-1]["loss"], metrics[-1]["held_out_loss"]) == (None, None)
+    assert "the loss is not finite" in (out / "report.html").read_text(encoding="utf-8")
 
 
 def test_without_a_folder_each_run_gets_one_of_its_own(

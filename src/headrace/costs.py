@@ -1,7 +1,7 @@
 """What each action costs in seconds and in bytes: measured by `profile`, or declared."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from fractions import Fraction
 from math import inf
 from typing import Any
@@ -12,6 +12,7 @@ Seconds = float
 Bytes = float
 Number = float
 PerStage = Number | Sequence[Number]
+PerRank = Number | Sequence[Number]
 
 
 @dataclass(frozen=True)
@@ -29,13 +30,17 @@ class Memory:
     Attributes:
         activations: what one micro-batch keeps for its backward, from the begin of its F (or R) to the end of its
             I or B.
-        for_weight: what is left of that until the end of its W.
-        stage_input: what one micro-batch that will be recomputed keeps from the begin of its F to that of its R.
+        for_weight: what is left of that, and gradients that wait, until the end of its W.
+        stage_input: what the stage receives of one micro-batch. One that will be recomputed keeps it from the begin of
+            its F to that of its R. Where it comes from a stage of the same rank, it also waits there, from the begin of
+            that stage's F to that of its own, and so does its gradient on the way back.
         parameters: parameters, their gradients and optimizer state, all the time, in each replica of the stage.
         again: what is there besides while an I or a B runs layers again that are recomputed one by one, of which
             `activations` has only the inputs: the activations of the largest.
         version: one more copy of the weights, which asynchronous schedules put aside at an update (from its begin)
             until the last action that reads it has ended.
+        shared: how much of its input a stage keeps that the stage before keeps as well. It is among the activations of
+            both, but there once where both are on one rank.
 
     Raises:
         TypeError, ValueError: a number is not one, is negative or not finite.
@@ -47,6 +52,7 @@ class Memory:
     parameters: PerStage = 0
     version: PerStage = 0
     again: PerStage = 0
+    shared: PerStage = 0
 
     def __post_init__(self) -> None:
         for item in fields(self):
@@ -138,6 +144,26 @@ class Costs:
             RECOMPUTE: again,
             UPDATE: spread("update", self.update, stages, "stages"),
         }
+
+    def slowed(self, by: Sequence[Number]) -> "Costs":
+        """The same actions on other devices: the seconds of stage s are multiplied by `by`[s]; links stay as they are.
+
+        Raises:
+            ValueError: a cost is a sequence of another length.
+        """
+        seconds = self.per_stage(len(by))
+        slow = {kind: [each * times for each, times in zip(seconds[kind], by, strict=True)] for kind in seconds}
+        paired = None if self.pair is None else spread("pair", self.pair, len(by), "stages")
+        return replace(
+            self,
+            forward=slow[FORWARD],
+            backward=slow[BACKWARD],
+            backward_input=slow[BACKWARD_INPUT],
+            backward_weight=slow[BACKWARD_WEIGHT],
+            recompute=None if self.recompute is None else slow[RECOMPUTE],
+            update=slow[UPDATE],
+            pair=None if paired is None else [each * times for each, times in zip(paired, by, strict=True)],
+        )
 
     def per_hop(self, stages: int) -> list[Seconds]:
         """The latency of each of the `stages` − 1 hops, if its ends are on different ranks."""

@@ -8,6 +8,7 @@ A cut adds layers up to stages, so everything that a planner asks of a model is 
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, fields, replace
+from math import inf
 from typing import Any, TypeVar
 
 from headrace.costs import Bytes, Costs, Memory, Seconds
@@ -29,11 +30,13 @@ class LayerCosts:
         backward_weight: seconds of W.
         parameters: bytes of the weights.
         trained: bytes held besides while training: gradients and optimizer state.
-        activations: bytes that F keeps for the backward.
-        for_weight: those of them that are still needed after I, until W.
+        activations: bytes that F keeps for the backward, in a stage where what layers share is there once.
+        for_weight: bytes that are needed after I, until W: those of them that W reads, and gradients.
         output: bytes of what the layer hands on to the next one.
         transient: bytes that the layer needs only while it runs.
         backward: seconds of a whole backward; I + W where it is left empty.
+        shared: bytes that a layer receives and that are kept both before it, where they count, and from it on: in a
+            stage that begins with it they are there once more. Nothing where it is left empty.
 
     Raises:
         ValueError: there is no layer, attributes have different lengths, or a number is negative.
@@ -51,11 +54,14 @@ class LayerCosts:
     output: tuple[Bytes, ...]
     transient: tuple[Bytes, ...]
     backward: tuple[Seconds, ...] = ()
+    shared: tuple[Bytes, ...] = ()
 
     def __post_init__(self) -> None:
         if not self.backward:
             halves = zip(self.backward_input, self.backward_weight, strict=False)
             object.__setattr__(self, "backward", tuple(i + w for i, w in halves))
+        if not self.shared:
+            object.__setattr__(self, "shared", (0,) * len(self.names))
         if not self.names:
             raise ValueError("there is no layer")
         if self.rows < 1:
@@ -66,8 +72,9 @@ class LayerCosts:
             numbers = tuple(getattr(self, item.name))
             if len(numbers) != len(self.names):
                 raise ValueError(f"{item.name} has {len(numbers)} numbers for {len(self.names)} layers")
-            if min(numbers) < 0:
-                raise ValueError(f"{item.name} has a negative number: {min(numbers)}")
+            wrong = next((number for number in numbers if not 0 <= number < inf), None)
+            if wrong is not None:
+                raise ValueError(f"{item.name} has {wrong!r}, which must be finite and not negative")
             object.__setattr__(self, item.name, numbers)
 
     def as_data(self) -> dict[str, Any]:
@@ -84,6 +91,10 @@ class LayerCosts:
         """F + B of each layer, its backward whole or in halves, whichever is shorter."""
         each = zip(self.forward, self.backward, self.backward_input, self.backward_weight, strict=True)
         return tuple(f + min(b, i + w) for f, b, i, w in each)
+
+    def kept(self, layer: int, start: int) -> Bytes:
+        """Bytes that F of a layer keeps in a stage that begins with layer `start`."""
+        return self.activations[layer] + (self.shared[layer] if layer == start and start else 0)
 
     def stage_costs(self, cut: Sequence[int], again: Collection[int] = ()) -> Costs:
         """The costs of the stages of a cut; latency, bandwidth, update and reduction are left at nothing.
@@ -102,7 +113,14 @@ class LayerCosts:
         boundary = [self.output[end - 1] for end in ends[:-1]]
         held = [p + t for p, t in zip(stage_sums(self.parameters, cut), stage_sums(self.trained, cut), strict=True)]
         layers = self.recomputing(again)
-        dropped = [before - after for before, after in zip(self.activations, layers.activations, strict=True)]
+        shared = [0, *(layers.shared[end] for end in ends[:-1])]
+        starts = {0, *ends[:-1]}
+        dropped = [
+            (self.kept(layer, layer) if layer in starts else self.activations[layer]) - layers.activations[layer]
+            if layer in again
+            else 0
+            for layer in range(self.layers)
+        ]
         return Costs(
             forward=stage_sums(layers.forward, cut),
             backward_input=stage_sums(layers.backward_input, cut),
@@ -110,10 +128,11 @@ class LayerCosts:
             backward=stage_sums(layers.backward, cut),
             message=boundary,
             memory=Memory(
-                activations=stage_sums(layers.activations, cut),
+                activations=[a + s for a, s in zip(stage_sums(layers.activations, cut), shared, strict=True)],
                 for_weight=stage_sums(layers.for_weight, cut),
                 stage_input=[0, *boundary],
                 parameters=held,
+                shared=shared,
                 again=[max(0, *dropped[end - count : end]) for count, end in zip(cut, ends, strict=True)],
             ),
         )
@@ -127,12 +146,18 @@ class LayerCosts:
             return self
         twice = [seconds if layer in again else 0 for layer, seconds in enumerate(self.forward)]
         inputs = (0, *self.output)
-        kept = [inputs[layer] if layer in again else size for layer, size in enumerate(self.activations)]
+        # What a layer shares with one before it that drops it counts for the layer itself from now on.
+        alone = {layer for layer in range(self.layers) if layer - 1 in again}
+        kept = [
+            inputs[layer] if layer in again else size + (self.shared[layer] if layer in alone else 0)
+            for layer, size in enumerate(self.activations)
+        ]
         return replace(
             self,
             backward=tuple(b + f for b, f in zip(self.backward, twice, strict=True)),
             backward_input=tuple(i + f for i, f in zip(self.backward_input, twice, strict=True)),
             activations=tuple(kept),
+            shared=tuple(0 if layer in again or layer in alone else size for layer, size in enumerate(self.shared)),
         )
 
     def numbers(self, names: Collection[str]) -> tuple[int, ...]:
@@ -203,7 +228,7 @@ def at_rows(measured: Sequence[LayerCosts], rows: int) -> LayerCosts:
 
 _SIZED = (
     *("forward", "backward", "backward_input", "backward_weight"),
-    *("activations", "for_weight", "output", "transient"),
+    *("activations", "for_weight", "output", "transient", "shared"),
 )
 """What grows with the rows."""
 

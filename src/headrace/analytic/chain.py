@@ -1,14 +1,14 @@
 """Trace the layers of a chain one after the other, each on what the one before hands on.
 
 A tensor between layers may be kept by both: the layer that made it needs its own result, say, and the next one its
-input. It is there once, so it counts once: with the first layer that keeps it as an input, as that is where it still
-counts after a cut, or else with the layer that made it.
+input. It is there once, so it counts once: with the first layer that keeps it. After a cut it is there twice, so each
+layer also says what it receives that is kept before it, and from it on. The batch is there anyway.
 
-    … ─ relu ──x──▶ linear ──y──▶ …        x counts with the linear layer
+    … ─ relu ──x──▶ linear ──y──▶ …        x counts with the relu, and is shared where the linear layer begins
          │ keeps x    │ keeps x
 """
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Collection, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,8 +30,10 @@ class Traced:
         name: of the layer; "loss_fn" for the loss.
         layer: itself.
         trace: of it.
-        kept: bytes that F keeps, what is shared with other layers counted once in all.
+        kept: bytes that F keeps, what is shared with other layers counted once in all, the batch not at all.
         kept_for_weight: those of them that W needs.
+        for_weight: bytes that are alive between I and W, gradients included.
+        shared: bytes that it receives, that are kept by layers before it, and by itself or those after it.
     """
 
     name: str
@@ -39,6 +41,8 @@ class Traced:
     trace: Trace
     kept: Bytes
     kept_for_weight: Bytes
+    for_weight: Bytes
+    shared: Bytes
 
 
 def trace_chain(
@@ -63,10 +67,12 @@ def trace_chain(
     identities: list[int] = list(range(len(shapes)))  # of the tensors between layers
     steps: list[_Step] = []
     traces: dict[Hashable, Trace] = {}
+    batch = set(identities)
     fresh = len(shapes)
     for name, layer in layers:
         if isinstance(layer, _Loss):
             shapes, skeleton, identities = _with_target(shapes, skeleton, identities, target, dtype)
+            batch.update(one for one in identities if one < 0)
         key = (likeness(layer), shapes, skeleton, _sharing(identities))
         if key not in traces:
             try:
@@ -85,7 +91,7 @@ def trace_chain(
         steps.append(_Step(name, layer, found, shapes, tuple(identities), tuple(results)))
         shapes = tuple(shape._replace(same_as=None) for shape in found.outputs)
         skeleton, identities = found.skeleton, results
-    return _counted_once(steps)
+    return _counted_once(steps, batch)
 
 
 @dataclass(frozen=True)
@@ -98,23 +104,38 @@ class _Step:
     outputs: tuple[int, ...]
 
 
-def _counted_once(steps: Sequence[_Step]) -> list[Traced]:
+def _counted_once(steps: Sequence[_Step], batch: Collection[int]) -> list[Traced]:
     """Whether W needs a tensor between layers is what the layer says that it counts with."""
-    as_input = {step.inputs[place] for step in steps for place in step.trace.kept_inputs}
-    counted: set[int] = set()
+    keeps = [
+        {
+            **{step.outputs[i]: (step.trace.outputs[i].bytes, needs) for i, needs in step.trace.kept_outputs.items()},
+            **{step.inputs[i]: (step.shapes[i].bytes, needs) for i, needs in step.trace.kept_inputs.items()},
+        }
+        for step in steps
+    ]
+    last = {identity: place for place, of_step in enumerate(keeps) for identity in of_step}
+    counted, needed = set(batch), set(batch)
     found = []
-    for step in steps:
-        kept, for_weight = step.trace.kept, step.trace.kept_for_weight
-        own = [(step.inputs[i], step.shapes[i].bytes, needs) for i, needs in step.trace.kept_inputs.items()]
-        for place, needs in step.trace.kept_outputs.items():
-            if step.outputs[place] not in as_input:
-                own.append((step.outputs[place], step.trace.outputs[place].bytes, needs))
-        for identity, size, needs in own:
-            if identity not in counted:
-                counted.add(identity)
-                kept += size
-                for_weight += size * needs
-        found.append(Traced(step.name, step.layer, step.trace, kept, for_weight))
+    for place, (step, of_step) in enumerate(zip(steps, keeps, strict=True)):
+        received = {identity: shape.bytes for identity, shape in zip(step.inputs, step.shapes, strict=True)}
+        again = [size for one, size in received.items() if one in counted and last.get(one, -1) >= place]
+        own = sum(size for one, (size, _) in of_step.items() if one not in counted)
+        reads = {one: size for one, (size, needs) in of_step.items() if needs and one not in needed}
+        counted.update(of_step)
+        needed.update(reads)
+        waiting, of_input = step.trace.waiting
+        of_batch = sum(size for identity, size in received.items() if identity in batch)
+        found.append(
+            Traced(
+                step.name,
+                step.layer,
+                step.trace,
+                step.trace.kept + own,
+                step.trace.kept_for_weight + sum(reads.values()),
+                waiting + max(0, of_input - of_batch),
+                sum(again),
+            )
+        )
     return found
 
 

@@ -66,12 +66,12 @@ def estimate(
     traced = trace_chain(model, sample, loss_fn=loss_fn, target=target, dtype=dtype)
     loss = traced.pop() if loss_fn is not None else None
     seconds = [_seconds(one, hardware, _dtype(one.layer, dtype), compiled) for one in traced]
-    kept = [(one.kept, one.kept_for_weight) for one in traced]
+    kept = [(one.kept, one.for_weight) for one in traced]
     transient = [one.trace.transient for one in traced]
     if loss is not None:
         of_loss = _seconds(loss, hardware, _dtype(traced[-1].layer, dtype), compiled)
         seconds[-1] = [layer + more for layer, more in zip(seconds[-1], of_loss, strict=True)]
-        kept[-1] = (kept[-1][0] + loss.kept, kept[-1][1] + loss.kept_for_weight)
+        kept[-1] = (kept[-1][0] + loss.kept, kept[-1][1] + loss.for_weight)
         transient[-1] = max(transient[-1], loss.trace.transient)
     forward, backward_input, backward_weight = zip(*seconds, strict=True)
     activations, for_weight = zip(*kept, strict=True)
@@ -88,6 +88,7 @@ def estimate(
         for_weight=for_weight,
         output=tuple(sum(shape.bytes for shape in one.trace.outputs) for one in traced),
         transient=tuple(transient),
+        shared=tuple(one.shared for one in traced),
     )
 
 

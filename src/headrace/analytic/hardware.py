@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from headrace.costs import Bytes, Costs, Seconds
+from headrace.files import read_text
 
 _DTYPES: Final = ("float64", "float32", "float16", "bfloat16")
 
@@ -111,7 +112,7 @@ def load_hardware(name_or_path: str | Path) -> Hardware:
         content = (files("headrace.analytic") / "devices" / f"{text}.toml").read_text(encoding="utf-8")
     elif text.endswith(".toml"):
         try:
-            content = Path(text).read_text(encoding="utf-8")
+            content = read_text(Path(text))
         except OSError as error:
             raise ValueError(f"hardware {text}: {error.strerror}") from None
     else:

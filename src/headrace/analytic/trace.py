@@ -8,12 +8,16 @@ besides is W. What the forward keeps only where parameters learn is what W needs
 
     parameters learn   F keeps x, relu, mask        B = I + W
     frozen             F keeps    relu, mask        I              ──▶  W needs x
+
+What waits for W in the runtime is less here (norms are done in I) and more there (gradients wait with their products).
+So in one more run it splits the backward itself, and what is alive then is counted.
 """
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -23,7 +27,12 @@ from torch.func import functional_call
 
 from headrace.analytic.ledger import Birth, Ledger, Work
 from headrace.costs import Bytes
+from headrace.profiling.bytes_held import LiveBytes, alive, watched
+from headrace.runtime.split.halves import Halves
+from headrace.runtime.split.interception import Interception
 from headrace.runtime.stage.boundary import Skeleton, take_apart
+from headrace.runtime.stage.gradients import Source, edges
+from headrace.runtime.stage.randomness import is_compiled
 
 
 class Shape(NamedTuple):
@@ -69,6 +78,7 @@ class Trace:
         forward, backward_input, backward_weight: the work of F, I and W.
         kept: bytes that F keeps for the backward, inputs and outputs not counted.
         kept_for_weight: those of them that W needs.
+        waiting: bytes that I leaves to W, gradients included: without what was received, and of that.
         kept_inputs: which inputs it keeps, and whether W needs them.
         kept_outputs: which outputs it keeps, and whether W needs them.
         own: its parameters and buffers.
@@ -83,6 +93,7 @@ class Trace:
     backward_weight: Work
     kept: Bytes
     kept_for_weight: Bytes
+    waiting: tuple[Bytes, Bytes]
     kept_inputs: Mapping[int, bool]
     kept_outputs: Mapping[int, bool]
     own: tuple[Shape, ...]
@@ -118,6 +129,7 @@ def trace(layer: nn.Module, inputs: Sequence[Shape], skeleton: Skeleton, dtype: 
         backward_weight=whole.backward.minus(frozen.backward) if learns else Work(),
         kept=sum(inside.values()),
         kept_for_weight=sum(size for birth, size in inside.items() if birth in extra),
+        waiting=_waiting(layer, own, inputs, skeleton) if learns else (0, 0),
         kept_inputs={birth[1]: birth in extra for birth in whole.kept if birth[0] == "input"},
         kept_outputs={outputs[b]: b in extra for b in whole.kept if b in outputs and b[0] == "op"},
         own=tuple(own.values()),
@@ -186,6 +198,31 @@ def _run(
         return _Run(
             forward, ledger.restart(), kept, sizes, births, outputs, shape_of_result, forward_excess, backward_excess
         )
+
+
+def _waiting(
+    layer: nn.Module, own: Mapping[str, Shape], inputs: Sequence[Shape], skeleton: Skeleton
+) -> tuple[Bytes, Bytes]:
+    """Bytes that are alive between I and W, where the runtime splits the backward; those that were received apart."""
+    halves = Halves()
+    split: Any = nullcontext() if is_compiled(layer) else Interception(halves)
+    with torch.inference_mode(False), torch.enable_grad(), FakeTensorMode(allow_non_fake_inputs=True):
+        tensors = {name: shape.fake() for name, shape in own.items()}
+        with LiveBytes() as count:
+            count.ignore(list(tensors.values()))
+            given = [shape.fake(False) for shape in inputs]
+            received = watched(given)
+            value = skeleton.build(Source().open(given, [shape.needs_grad for shape in inputs]))
+            del given
+            with split:
+                result = functional_call(layer, tensors, (value,))
+            found, _ = take_apart(result, "the output")
+            roots, gradients = edges(found), [torch.ones_like(t) if t.requires_grad else None for t in found]
+            del value, result, found
+            halves.input_gradients(roots, gradients)
+            del roots, gradients
+            of_input = alive(received)
+            return count.live - of_input, of_input
 
 
 def _as_it_is(tensor: Tensor) -> Tensor:

@@ -7,6 +7,7 @@ from typing import Annotated, Any, get_args
 
 import typer
 
+from headrace.files import read_text
 from headrace.planner import read_plan
 from headrace.schedule.catalogue import build
 from headrace.schedule.catalogue.recompute import Mode, add_recompute
@@ -31,10 +32,11 @@ def read_schedule(file: str) -> Schedule:
         ValueError: it cannot be read; the message names the file.
     """
     try:
-        text = sys.stdin.read() if file == "-" else Path(file).read_text(encoding="utf-8-sig")
-        return parse(text, name="stdin" if file == "-" else Path(file).stem)
+        text = sys.stdin.read() if file == "-" else read_text(Path(file), "utf-8-sig")
     except OSError as error:
         raise ValueError(f"FILE {file}: {error.strerror}") from None
+    try:
+        return parse(text, name="stdin" if file == "-" else Path(file).stem)
     except InvalidSchedule:
         raise
     except ValueError as error:

@@ -65,6 +65,8 @@ def _of_user(name: str) -> Chosen:
         build = getattr(importlib.import_module(module), function)
     except (ImportError, AttributeError) as error:
         raise ValueError(f"--model {name} cannot be imported: {error}") from error
+    if not callable(build):
+        raise TypeError(f"--model {name} is {type(build).__name__}: it must be a function without arguments")
     made = build()
     if not isinstance(made, tuple) or len(made) != 3 or not isinstance(made[2], tuple) or len(made[2]) != 2:
         raise TypeError(

@@ -64,7 +64,7 @@ def user_arguments(command: str) -> Iterator[None]:
     try:
         yield
     except (ValueError, TypeError, OSError) as error:
-        fail(command, error, Exit.USAGE)
+        fail(command, "\n".join((str(error), *getattr(error, "__notes__", ()))), Exit.USAGE)
 
 
 def make_output_robust() -> None:

@@ -59,6 +59,7 @@ def plan(
     recompute: Annotated[
         str, typer.Option(help="What may be recomputed to fit: never, stage (as a whole), or layer (single ones, too).")
     ] = "layer",
+    search: Annotated[bool, typer.Option(help="Look for a faster order of actions than the catalogue's.")] = False,
     optimizer_bytes: Annotated[float, typer.Option(help="Its state, in bytes per byte of what learns.")] = 2,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Write the plan to this file.")] = None,
     export: Annotated[
@@ -71,6 +72,7 @@ def plan(
     from headrace.cli.plan_again import planned_again
     from headrace.planner import NoPlanFits, make_plan
     from headrace.planner.model import described, fingerprint, measured
+    from headrace.runtime.failure import PipelineFailure
 
     def planned() -> "tuple[Plan, Any]":
         """A plan for the model, and the memory that it had to fit into."""
@@ -91,6 +93,7 @@ def plan(
             micro_batches=numbers,
             replicas=whole_numbers("--replicas", replicas, like="4,8"),
             recompute=recompute,  # type: ignore[arg-type]
+            search=search,
         )
         made = make_plan(request, fingerprint=fingerprint(chosen.model), devices=(found.device,) * ranks)
         return made, request.memory
@@ -110,6 +113,8 @@ def plan(
                 typer.echo(f"{again}\n", err=as_json or export is not None)
         except NoPlanFits as nothing:
             fail("plan", nothing, Exit.NO_PLAN)
+        except PipelineFailure as failure:
+            fail("plan", failure, Exit.WORKER_FAILED)
         if out is not None:
             out.write_text(made.to_json() + "\n", encoding="utf-8")
     if export is not None:

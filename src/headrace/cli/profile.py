@@ -6,7 +6,9 @@ from typing import Annotated
 
 import typer
 
-from headrace.cli.output import print_json, stdout, user_arguments
+from headrace.cli.exits import Exit
+from headrace.cli.output import fail, print_json, stdout, user_arguments
+from headrace.costs import spread
 from headrace.report.tables import table
 from headrace.train.config import TrainConfig
 from headrace.units import seconds, size
@@ -30,12 +32,23 @@ def profile(
     """Measure each layer's forward, backward and bytes, and the links between ranks."""
     from headrace.cli.model_choice import chosen_model
     from headrace.planner.model import measured
+    from headrace.runtime.failure import PipelineFailure
 
     with user_arguments("profile"):
         chosen = chosen_model(model, meta=False, batch=batch, layers=layers, dim=dim, heads=heads, sequence=seq)
-        found = measured(chosen.model, (chosen.x, chosen.y), chosen.loss_fn, ranks, [micro_batches])
+        try:
+            found = measured(chosen.model, (chosen.x, chosen.y), chosen.loss_fn, ranks, [micro_batches])
+        except PipelineFailure as failure:
+            fail("profile", failure, Exit.WORKER_FAILED)
         costs = found.sizes[0]
-        data = {"version": 1, "latency": found.latency, "bandwidth": found.bandwidth, "layers": costs.as_data()}
+        slowness = spread("slowness", found.slowness, ranks, "ranks")
+        data = {
+            "version": 1,
+            "latency": found.latency,
+            "bandwidth": found.bandwidth,
+            "slowness": slowness,
+            "layers": costs.as_data(),
+        }
         if out is not None:
             out.write_text(json.dumps(data, indent=2) + "\n", encoding="utf-8")
     if as_json:
@@ -57,6 +70,9 @@ def profile(
     ]
     say(f"{costs.rows} rows, one of {ranks} ranks\n")
     say(table(("layer", "F", "I", "W", "parameters", "activations", "kept for W", "message"), rows))
+    if len(set(slowness)) > 1:
+        others = ", ".join(f"{times:.2f} × as long on rank {rank}" for rank, times in enumerate(slowness))
+        say(f"\nseconds are those of rank 0: {others}")
     rate = "however many bytes it has" if found.bandwidth is None else f"{size(found.bandwidth)} per second"
     say(f"\na message between ranks: {seconds(found.latency)}, {rate}")
     if out is not None:

@@ -15,6 +15,7 @@ from headrace.cli.chosen import (
 )
 from headrace.cli.exits import Exit
 from headrace.cli.output import fail, print_json, stdout, user_arguments
+from headrace.files import as_json
 from headrace.train.config import TrainConfig
 
 if TYPE_CHECKING:
@@ -159,8 +160,8 @@ def _as_data(result: "Result", explanation: "Explanation") -> dict[str, object]:
         "recomputed_layers": prepared.recomputed_layers,
         "parameters": prepared.parameters,
         "costs": asdict(prepared.costs),
-        "held_out_before": result.held_out_before,
-        "held_out_after": result.held_out_after,
+        "held_out_before": as_json(result.held_out_before),
+        "held_out_after": as_json(result.held_out_after),
         "tokens_per_second": result.tokens_per_second,
         "step_seconds": result.step_seconds,
         "makespan": {"predicted": predicted.makespan, "measured": result.makespan},

@@ -36,7 +36,9 @@ def refuse(problem: Problem, solve: Solve) -> NoCutFits:
     pieces = len(problem.boundaries) - 1
     what = f"no cut of {_counted(problem.costs.layers, 'layer')} into {_counted(problem.stages, 'stage')}"
     if pieces < problem.stages:
-        together = f": keep_together leaves {_counted(pieces, 'piece')}" if pieces < problem.costs.layers else ""
+        together = ""
+        if pieces < problem.costs.layers:
+            together = f": keep_together (or tied weights) leaves {_counted(pieces, 'piece')}"
         ways = [f"at most {_counted(pieces, 'stage')}"]
         if pieces < problem.costs.layers and problem.costs.layers >= problem.stages:
             ways.append("keep fewer layers together")

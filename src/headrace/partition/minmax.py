@@ -12,7 +12,7 @@ so the search ends on the exact optimum. Costs are scaled to integers first, whi
 """
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from fractions import Fraction
 from itertools import accumulate, pairwise
 from math import inf, lcm
@@ -20,7 +20,7 @@ from math import inf, lcm
 from headrace.schedule.numbers import at_least
 
 
-def partition(costs: Sequence[float], stages: int) -> tuple[int, ...]:
+def partition(costs: Sequence[float], stages: int, keep_together: Iterable[Collection[int]] = ()) -> tuple[int, ...]:
     """How many layers each stage gets, in model order, so that the slowest stage is as fast as possible.
 
     No stage is empty. Of the cuts with the same slowest stage, one with evenly filled stages is taken.
@@ -28,10 +28,12 @@ def partition(costs: Sequence[float], stages: int) -> tuple[int, ...]:
     Args:
         costs: what each layer takes, in seconds or any other unit; none negative.
         stages: how many stages, p.
+        keep_together: groups of layers, by number, that must share a stage; what lies between them comes along.
 
     Raises:
         TypeError: `stages` is not a whole number, or a cost is no number.
-        ValueError: there are fewer layers than stages, or a cost is negative or not finite.
+        ValueError: there are fewer layers than stages, or so many must stay together that too few pieces are left, or a
+            cost is negative or not finite.
     """
     at_least(1, stages=stages)
     if len(costs) < stages:
@@ -44,8 +46,17 @@ def partition(costs: Sequence[float], stages: int) -> tuple[int, ...]:
             raise TypeError(f"costs[{layer}]={cost!r} must be a number, not {type(cost).__name__}")
         if not 0 <= cost < inf:
             raise ValueError(f"costs[{layer}]={cost!r} must be a finite number that is not negative")
-    prefix = [0, *accumulate(_integers(costs))]
-    ends = _even_cut(prefix, stages, _best_bound(prefix, stages))
+    sums = [0, *accumulate(_integers(costs))]
+    inside = {end for group in keep_together if group for end in range(min(group) + 1, max(group) + 1)}
+    boundaries = [end for end in range(len(sums)) if end not in inside]
+    if len(boundaries) <= stages:
+        pieces = len(boundaries) - 1
+        raise ValueError(
+            f"stages={stages}, but layers that must stay together, such as those with tied weights, leave only "
+            f"{pieces} piece{'s' * (pieces > 1)}, and every stage needs one: use fewer ranks, or untie them"
+        )
+    prefix = [sums[end] for end in boundaries]
+    ends = (boundaries[end] for end in _even_cut(prefix, stages, _best_bound(prefix, stages)))
     return tuple(end - start for start, end in pairwise([0, *ends]))
 
 

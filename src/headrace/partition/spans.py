@@ -88,8 +88,9 @@ class Growth:
             if layer in problem.homes and self._stage not in problem.homes[layer]:
                 return
             always += costs.parameters[layer] + costs.trained[layer]
-            kept += costs.activations[layer]
-            held += self._held(costs.activations[layer], costs.for_weight[layer])
+            activations = costs.kept(layer, self._start)
+            kept += activations
+            held += self._held(activations, costs.for_weight[layer])
             operands += costs.for_weight[layer]
             transient = max(transient, costs.transient[layer])
             forward += costs.forward[layer]
@@ -122,7 +123,7 @@ class Growth:
     def _with_layer(self, front: list[Option], layer: int) -> list[Option]:
         costs, limit = self._problem.costs, self._limit
         always = costs.parameters[layer] + costs.trained[layer]
-        activations, transient = costs.activations[layer], costs.transient[layer]
+        activations, transient = costs.kept(layer, self._start), costs.transient[layer]
         entry = costs.output[layer - 1] if layer else 0
         operands = costs.for_weight[layer]
         keep, drop = always + self._held(activations, operands), always + self._held(entry, operands)
@@ -178,7 +179,7 @@ def smallest_bytes(problem: Problem, stage: int, start: int) -> Iterator[tuple[i
     first: Bytes = costs.output[start - 1] if start else 0
     for layer in range(start, costs.layers):
         entry = costs.output[layer - 1] if layer else 0
-        activations = costs.activations[layer]
+        activations = costs.kept(layer, start)
         always += costs.parameters[layer] + costs.trained[layer]
         for_weight = costs.for_weight[layer]
         kept += activations

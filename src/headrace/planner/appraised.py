@@ -134,11 +134,7 @@ def costs_on_ranks(
     weights = stage_sums(layers.parameters, cut)
     copies = candidate.replicas * len(schedule.placement.lanes)
     return replace(
-        base,
-        forward=_times(base.forward, by),
-        backward_input=_times(base.backward_input, by),
-        backward_weight=_times(base.backward_weight, by),
-        backward=_times(base.per_stage(schedule.stages)["B"], by),
+        base.slowed(by),
         transfer=request.latency,
         bandwidth=request.bandwidth,
         update=[request.update * size for size in weights],

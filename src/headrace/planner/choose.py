@@ -15,6 +15,7 @@ from headrace.planner.appraise import at_close, at_first_sight, refusal
 from headrace.planner.appraised import Appraised
 from headrace.planner.candidates import Candidate, candidates
 from headrace.planner.request import Request
+from headrace.planner.searched import searched
 
 _ENOUGH = 6  # that fit, of which one is the plan and the others its alternatives
 _LARGE, _ENOUGH_OF_LARGE = 10_000, 4  # layers × ranks: each takes a second, and fewer alternatives will do
@@ -90,6 +91,8 @@ def choose(request: Request) -> Choice:
         advice = _nearest([candidate for candidate, _ in refused], request)
         reason = str(advice) if advice is not None else refused[0][1]
         raise NoPlanFits(f"nothing fits: {reason}", advice.ways_out if advice is not None else ())
+    if request.search:
+        fitting += searched(fitting, request)
     fitting.sort(key=lambda found: found.seconds)
     return Choice(fitting[0], tuple(fitting[1:]), tuple(refused), min(lower_bound(request), fitting[0].seconds))
 

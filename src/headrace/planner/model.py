@@ -3,6 +3,7 @@
 import hashlib
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import inf
 from typing import Any
 
 import torch
@@ -11,21 +12,24 @@ from torch.utils import _pytree as pytree
 
 from headrace.analytic import load_hardware
 from headrace.analytic.estimate import estimate
-from headrace.costs import Bytes, Seconds
+from headrace.costs import Bytes, PerRank, Seconds
 from headrace.layer_costs import LayerCosts
 from headrace.partition.problem import Allowed
 from headrace.planner.build_plan import make_plan
 from headrace.planner.candidates import usual_numbers
 from headrace.planner.plan import Plan
 from headrace.planner.request import Request
-from headrace.profiling import profile_as_rank
+from headrace.profiling import profile_by_rank
 from headrace.profiling.links import measure_links
 from headrace.profiling.rehearsal import rehearsed
 from headrace.runtime.batch.loss import LossFn
 from headrace.runtime.batch.microbatch import count_rows
+from headrace.runtime.model.chain import layers_of
 from headrace.runtime.model.cut import CutModel
+from headrace.runtime.model.tied import tied_layers
 from headrace.runtime.process.processes import from_first, process_count
 from headrace.runtime.stage.boundary import Value
+from headrace.schedule.numbers import at_least
 
 _SIZES = 3  # of micro-batches that are measured; those between are interpolated
 
@@ -41,6 +45,7 @@ def plan(
     micro_batches: Sequence[int] | None = None,
     recompute: Allowed = "layer",
     optimizer_bytes: float = 2,
+    search: bool = False,
     keep_together: Sequence[Collection[int]] = (),
     pin_rank: Mapping[int, int] | None = None,
 ) -> Plan:
@@ -52,12 +57,14 @@ def plan(
         loss_fn: `loss_fn(output, target)`.
         ranks: p.
         memory: bytes that each rank can hold; None for no limit.
-        schedules, micro_batches, recompute, keep_together, pin_rank: what to choose from, see `Request`.
+        schedules, micro_batches, recompute, search, keep_together, pin_rank: what to choose from, see `Request`.
+            Layers with tied weights are kept together in any case.
         optimizer_bytes: the optimizer's state in bytes per byte of what learns: 2 for Adam, 0 for plain SGD.
 
     Raises:
         NoPlanFits: nothing fits; it says what would.
         TypeError, ValueError: the model or the batch cannot be measured, or an argument is out of its range.
+        PipelineFailure: a step could not be rehearsed, as it could not be trained: the loss is no number, say.
     """
     found = measured(model, batch, loss_fn, ranks, micro_batches, optimizer_bytes=optimizer_bytes)
     request = replace(
@@ -65,7 +72,8 @@ def plan(
         schedules=schedules,
         micro_batches=micro_batches,
         recompute=recompute,
-        keep_together=keep_together,
+        search=search,
+        keep_together=(*found.tied, *keep_together),
         pin_rank=pin_rank or {},
     )
     made: Plan = from_first(make_plan(request, fingerprint=fingerprint(model), devices=(found.device,) * ranks))
@@ -81,7 +89,9 @@ class Findings:
         rows: of the mini-batch.
         latency, bandwidth: of links.
         memory: bytes of a rank; None if that is not known.
-        device: of the ranks.
+        device: of the first rank.
+        slowness: what the sizes' seconds are multiplied by on each rank: 2 for a device half as fast.
+        tied: the first and the last layer of each group with tied weights, which share a stage.
     """
 
     sizes: tuple[LayerCosts, ...]
@@ -90,6 +100,8 @@ class Findings:
     bandwidth: float | None
     memory: Bytes | None
     device: str
+    tied: tuple[tuple[int, int], ...] = ()
+    slowness: PerRank = 1
 
     def request(self, ranks: int, memory: Bytes | Sequence[Bytes] | None = None) -> Request:
         """To plan for these ranks, choosing from all that there is.
@@ -108,6 +120,8 @@ class Findings:
             memory=self.memory if memory is None else memory,
             latency=self.latency,
             bandwidth=self.bandwidth,
+            slowness=self.slowness,
+            keep_together=self.tied,
         )
 
 
@@ -122,16 +136,27 @@ def measured(
 ) -> Findings:
     """What the layers take here, as one of `ranks` ranks runs them, and the links between these."""
     x, y = batch
-    rows = count_rows("x", x)
-    sizes = []
+    rows = _rows(batch, ranks, micro_batches, optimizer_bytes)
+    sizes: list[LayerCosts] = []
+    slowness: PerRank = 1
     for some in _row_sizes(rows, ranks, micro_batches):
-        profile = profile_as_rank(model, _first(x, some), ranks, loss_fn=loss_fn, target=_first(y, some))
-        sizes.append(rehearsed(model, batch, loss_fn, profile.layer_costs(some, optimizer_bytes), ranks))
+        try:
+            found = profile_by_rank(model, _first(x, some), ranks, loss_fn=loss_fn, target=_first(y, some))
+        except Exception as error:
+            if some < rows:
+                error.add_note(
+                    f"with micro-batches of {some} of the {rows} rows: micro_batches= says how many there may be"
+                )
+            raise
+        slowness = found.slowness  # of the largest size, which overheads count least in
+        layers = found.first.layer_costs(some, optimizer_bytes)
+        sizes.append(rehearsed(model, batch, loss_fn, layers, ranks, slowness))
     device = next((str(p.device) for p in model.parameters()), "cpu")
+    tied = tied_layers(layers_of(model))
     if ranks == 1 or process_count() not in (1, ranks):
-        return Findings(tuple(sizes), rows, 0, None, None, device)
+        return Findings(tuple(sizes), rows, 0, None, None, device, tied, slowness)
     link = measure_links(ranks)
-    return Findings(tuple(sizes), rows, link.latency, link.bandwidth, None, device)
+    return Findings(tuple(sizes), rows, link.latency, link.bandwidth, None, device, tied, slowness)
 
 
 def described(
@@ -145,7 +170,7 @@ def described(
 ) -> Findings:
     """What they would take on hardware that is not here: a name of `hardware_names()`, or a TOML file."""
     x, y = batch
-    rows = count_rows("x", x)
+    rows = _rows(batch, ranks, micro_batches, optimizer_bytes)
     device = load_hardware(hardware)
     width = next((p.element_size() for p in model.parameters()), 4)
     sizes = tuple(
@@ -159,7 +184,8 @@ def described(
         )
         for some in _row_sizes(rows, ranks, micro_batches)
     )
-    return Findings(sizes, rows, device.link_latency, device.link_bandwidth, device.memory, device.name)
+    tied = tied_layers(layers_of(model))
+    return Findings(sizes, rows, device.link_latency, device.link_bandwidth, device.memory, device.name, tied)
 
 
 def fingerprint(model: nn.Sequential) -> str:
@@ -191,6 +217,26 @@ def refuse_stale(plan: Plan, model: nn.Sequential, rows: int | None = None) -> N
         )
     if rows is not None and rows != plan.batch:
         raise ValueError(f"the plan is for batches of {plan.batch} rows, not of {rows}: plan again for these")
+
+
+def _rows(batch: tuple[Value, Value], ranks: int, micro_batches: Sequence[int] | None, optimizer_bytes: float) -> int:
+    """Of the mini-batch, once all that was given with it can be.
+
+    Raises:
+        TypeError, ValueError: an argument is out of its range.
+    """
+    at_least(1, ranks=ranks)
+    x, y = batch
+    rows, targets = count_rows("x", x), count_rows("y", y)
+    if not rows or rows != targets:
+        raise ValueError(f"x has {rows} rows and y {targets}: they must be rows of the same batch, one or more")
+    for m in micro_batches or ():
+        at_least(1, micro_batches=m)
+    if micro_batches and min(micro_batches) > rows:
+        raise ValueError(f"micro_batches={list(micro_batches)} are more than the batch has rows, which is {rows}")
+    if not 0 <= optimizer_bytes < inf:
+        raise ValueError(f"optimizer_bytes={optimizer_bytes!r} must be finite and at least 0")
+    return rows
 
 
 def _row_sizes(rows: int, ranks: int, micro_batches: Sequence[int] | None) -> list[int]:

@@ -17,21 +17,22 @@
 """
 
 import json
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
-from headrace.costs import Bytes, Seconds
-from headrace.planner.strict import exactly
+from headrace.costs import Bytes, Seconds, spread
+from headrace.files import read_json
+from headrace.layer_costs import whole
+from headrace.planner.strict import typed
 from headrace.schedule.actions import RECOMPUTE
 from headrace.schedule.check import check
+from headrace.schedule.numbers import at_least
 from headrace.schedule.schedule import Schedule
 from headrace.schedule.text import parse
 from headrace.spelling import meant
 
 VERSION: Final = 3
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -99,6 +100,9 @@ class Plan:
         recomputed_layers: names of the layers that recompute one by one.
         predicted: what it promises.
         alternatives: the best of the others.
+
+    Raises:
+        ValueError: its parts do not fit each other.
     """
 
     layers: tuple[str, ...]
@@ -115,6 +119,39 @@ class Plan:
     recomputed_layers: tuple[str, ...]
     predicted: Predicted
     alternatives: tuple[Alternative, ...]
+
+    def __post_init__(self) -> None:
+        stages, ranks = self.schedule.stages, self.schedule.ranks
+        at_least(1, batch=self.batch, replicas=self.replicas)
+        if len(self.cut) != stages:
+            raise ValueError(f"cut has {len(self.cut)} stages, but the grid of schedule has {stages}")
+        whole(self.cut, len(self.layers))
+        again = {action.stage for row in self.schedule.rows for action in row if action.kind == RECOMPUTE}
+        if set(self.recomputes) != again:
+            raise ValueError(
+                f"recomputes names the stages {sorted(self.recomputes)}, but schedule has R of {sorted(again)}"
+            )
+        self._check_layers()
+        promised = self.predicted
+        for name in ("forward", "backward", "backward_input", "backward_weight"):
+            spread(f"predicted: {name}", getattr(promised, name), stages, "stages")
+        for name, of_ranks in (("memory", self.memory), ("predicted: peak_bytes", promised.peak_bytes)):
+            if of_ranks is not None:
+                spread(name, of_ranks, ranks, "ranks")
+
+    def _check_layers(self) -> None:
+        """Whether those that recompute one by one are there, in order, and not of a stage that does as a whole."""
+        stage_of = {name: stage for stage, names in enumerate(self.stages) for name in names}
+        single = self.recomputed_layers
+        for name in single:
+            if name not in stage_of:
+                raise ValueError(
+                    f"recomputes has the layer {name!r}, which is none of model: {meant(name, self.layers)}"
+                )
+            if stage_of[name] in self.recomputes:
+                raise ValueError(f"recomputes has the layer {name!r} and, as a whole, its stage {stage_of[name]}")
+        if single != tuple(name for name in self.layers if name in set(single)):
+            raise ValueError("recomputes does not have its layers each once and in the order of model")
 
     @property
     def ranks(self) -> int:
@@ -164,10 +201,7 @@ def read_plan(path: Path) -> Plan:
         ValueError: it is no plan of this version; the message names the key.
         InvalidSchedule: its schedule is refuted.
     """
-    try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ValueError(f"{path} is no JSON: {error}") from None
+    data = read_json(path)
     try:
         return _plan(data)
     except ValueError as error:
@@ -178,59 +212,46 @@ def _plan(data: Any) -> Plan:
     version = data.get("version") if isinstance(data, dict) else None
     if version != VERSION:
         raise ValueError(f"version is {version!r}, but this headrace reads plans of version {VERSION}: plan again")
-    keys = {"version", "model", "made_with", "batch", "ranks", "replicas", "micro_batches", "schedule", "cut"}
-    keys |= {"memory", "recomputes", "predicted", "alternatives"}
-    exactly(data, keys, "the plan")
-    exactly(data["model"], {"fingerprint", "layers"}, "model")
-    exactly(data["made_with"], {"headrace", "torch", "devices"}, "made_with")
-    exactly(data["schedule"], {"name", "grid"}, "schedule")
-    exactly(data["recomputes"], {"stages", "layers"}, "recomputes")
-    schedule = parse(data["schedule"]["grid"], name=data["schedule"]["name"])
+    read = typed(data, _SHAPE, "the plan")
+    named = tuple(name for stage in read["cut"] for name in stage)
+    if named != read["model"]["layers"] or len(set(named)) != len(named):
+        raise ValueError("cut does not name the layers of model, each once and in order")
+    schedule = parse(read["schedule"]["grid"], name=read["schedule"]["name"])
     check(schedule)
     plan = Plan(
-        layers=tuple(data["model"]["layers"]),
-        fingerprint=data["model"]["fingerprint"],
-        headrace=data["made_with"]["headrace"],
-        torch=data["made_with"]["torch"],
-        devices=tuple(data["made_with"]["devices"]),
-        batch=data["batch"],
-        replicas=data["replicas"],
-        memory=None if data["memory"] is None else tuple(data["memory"]),
+        layers=read["model"]["layers"],
+        fingerprint=read["model"]["fingerprint"],
+        headrace=read["made_with"]["headrace"],
+        torch=read["made_with"]["torch"],
+        devices=read["made_with"]["devices"],
+        batch=read["batch"],
+        replicas=read["replicas"],
+        memory=read["memory"],
         schedule=schedule,
-        cut=tuple(map(len, data["cut"])),
-        recomputes=tuple(data["recomputes"]["stages"]),
-        recomputed_layers=tuple(data["recomputes"]["layers"]),
-        predicted=_made(Predicted, data["predicted"], "predicted"),
-        alternatives=tuple(_made(Alternative, other, "alternatives") for other in data["alternatives"]),
+        cut=tuple(map(len, read["cut"])),
+        recomputes=read["recomputes"]["stages"],
+        recomputed_layers=read["recomputes"]["layers"],
+        predicted=read["predicted"],
+        alternatives=read["alternatives"],
     )
-    named = tuple(name for stage in data["cut"] for name in stage)
-    if named != plan.layers:
-        raise ValueError("cut does not name the layers of model, each once and in order")
     for key, found in (("ranks", plan.ranks), ("micro_batches", plan.micro_batches)):
         if data[key] != found:
             raise ValueError(f"{key} is {data[key]}, but the grid of schedule is for {found}")
-    if len(plan.cut) != schedule.stages:
-        raise ValueError(f"cut has {len(plan.cut)} stages, but the grid of schedule has {schedule.stages}")
-    _refuse_other_recomputes(plan)
     return plan
 
 
-def _refuse_other_recomputes(plan: Plan) -> None:
-    """Refuse recomputes that do not go with the schedule and the layers."""
-    have_r = sorted({action.stage for row in plan.schedule.rows for action in row if action.kind == RECOMPUTE})
-    if list(plan.recomputes) != have_r:
-        raise ValueError(f"recomputes has stages {list(plan.recomputes)}, but the grid of schedule has R of {have_r}")
-    stage_of = {name: stage for stage, names in enumerate(plan.stages) for name in names}
-    for name in plan.recomputed_layers:
-        if name not in stage_of:
-            raise ValueError(f"recomputes has the layer {name!r}, which is none of model: {meant(name, plan.layers)}")
-        if stage_of[name] in plan.recomputes:
-            raise ValueError(f"recomputes has the layer {name!r} and, as a whole, its stage {stage_of[name]}")
-    if plan.recomputed_layers != tuple(name for name in plan.layers if name in set(plan.recomputed_layers)):
-        raise ValueError("recomputes does not have its layers each once and in the order of model")
-
-
-def _made(kind: type[T], data: Any, what: str) -> T:
-    names = {item.name for item in fields(kind)}  # type: ignore[arg-type]
-    exactly(data, names, what)
-    return kind(**{name: tuple(value) if isinstance(value, list) else value for name, value in data.items()})
+_SHAPE: Final = {
+    "version": int,
+    "model": {"fingerprint": str, "layers": tuple[str, ...]},
+    "made_with": {"headrace": str, "torch": str, "devices": tuple[str, ...]},
+    "batch": int,
+    "ranks": int,
+    "replicas": int,
+    "micro_batches": int,
+    "memory": tuple[Bytes, ...] | None,
+    "schedule": {"name": str, "grid": str},
+    "cut": tuple[tuple[str, ...], ...],
+    "recomputes": {"stages": tuple[int, ...], "layers": tuple[str, ...]},
+    "predicted": Predicted,
+    "alternatives": tuple[Alternative, ...],
+}

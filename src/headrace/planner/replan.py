@@ -125,7 +125,7 @@ def replan(
     if change not in ("cut", "schedule"):
         raise ValueError(f'change={change!r} must be "cut" or "schedule"')
     again = run.layers.numbers(run.recomputed_layers)
-    layers = corrected(run.layers, run.schedule, run.cut, measured, again)
+    layers = corrected(run.layers, run.schedule, run.cut, measured, again=again)
     link = run.link or Link(latency_of(*as_it_ran(run.schedule, measured)))
     request = Request(
         sizes=[layers],

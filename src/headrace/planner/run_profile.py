@@ -1,7 +1,7 @@
 """What a run leaves behind for the next plan: `profile.json`, read as strictly as a plan.
 
     {
-      "version": 2,
+      "version": 3,
       "model": {"fingerprint": "…"},
       "made_with": {"headrace": "0.1.0", "torch": "2.13.0", "devices": ["cpu", "cpu"]},
       "batch": 16, "ranks": 2, "micro_batches": 4,
@@ -17,21 +17,23 @@ A step of the run is in `timeline.json`: see `headrace.planner.run_timelines`.
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from headrace.costs import Costs, Number, Seconds
+from headrace.files import read_json
 from headrace.layer_costs import LayerCosts
 from headrace.planner.build_plan import version_of
 from headrace.planner.run_timelines import TIMELINES_VERSION, RunTimelines, timelines_from
-from headrace.planner.strict import exactly
+from headrace.planner.strict import typed
 from headrace.schedule.check import check
+from headrace.schedule.numbers import at_least
 from headrace.schedule.schedule import Schedule
 from headrace.schedule.text import parse
 from headrace.timeline import Timeline
 
-VERSION: Final = 2
+VERSION: Final = 3
 PROFILE: Final = "profile.json"
 TIMELINE: Final = "timeline.json"
 
@@ -66,7 +68,8 @@ class RunProfile:
         headrace, torch: versions that it was made with.
 
     Raises:
-        ValueError: the cut does not fit the layers or the schedule, or a layer is unknown.
+        ValueError: the cut does not fit the layers or the schedule, a layer is unknown, or there is no row or no
+            device.
     """
 
     layers: LayerCosts
@@ -81,6 +84,9 @@ class RunProfile:
     torch: str = version_of("torch")
 
     def __post_init__(self) -> None:
+        at_least(1, batch=self.batch)
+        if not self.devices:
+            raise ValueError("devices is empty: name that of each rank")
         if len(self.cut) != self.schedule.stages:
             raise ValueError(f"cut has {len(self.cut)} stages, but the grid of schedule has {self.schedule.stages}")
         self.layers.stage_costs(self.cut)  # refuses what does not fit
@@ -138,50 +144,54 @@ def read_timelines(folder: Path) -> RunTimelines:
 def _read(folder: Path, name: str, made_of: Callable[[Any], T]) -> T:
     path = folder / name
     try:
-        return made_of(json.loads(path.read_text(encoding="utf-8")))
+        data = read_json(path)
     except OSError as error:
         raise ValueError(
             f"{folder} holds no finished run: {name} cannot be read ({error.strerror}). Make one with "
             f"headrace train --out {folder}"
         ) from None
-    except (KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"{path} is not what headrace train writes: {error!r}") from None
-    except json.JSONDecodeError as error:
-        raise ValueError(f"{path} is no JSON: {error}") from None
+    try:
+        return made_of(data)
     except ValueError as error:
         raise type(error)(f"{path}: {error}") from None
 
 
 def _profile(data: Any) -> RunProfile:
     _refuse_other_than(VERSION, data)
-    keys = {"version", "model", "made_with", "batch", "ranks", "micro_batches", "schedule", "cut", "link", "layers"}
-    keys.add("recomputed_layers")
-    exactly(data, keys, "the profile")
-    exactly(data["model"], {"fingerprint"}, "model")
-    exactly(data["made_with"], {"headrace", "torch", "devices"}, "made_with")
-    exactly(data["schedule"], {"name", "grid"}, "schedule")
-    if data["link"] is not None:
-        exactly(data["link"], {"latency", "bandwidth"}, "link")
-    exactly(data["layers"], {item.name for item in fields(LayerCosts)}, "layers")
-    schedule = parse(data["schedule"]["grid"], name=data["schedule"]["name"])
+    read = typed(data, _SHAPE, "the profile")
+    schedule = parse(read["schedule"]["grid"], name=read["schedule"]["name"])
     check(schedule)
-    layers: dict[str, Any] = {n: tuple(v) if isinstance(v, list) else v for n, v in data["layers"].items()}
     profile = RunProfile(
-        layers=LayerCosts(**layers),
-        batch=data["batch"],
+        layers=read["layers"],
+        batch=read["batch"],
         schedule=schedule,
-        cut=tuple(data["cut"]),
-        fingerprint=data["model"]["fingerprint"],
-        devices=tuple(data["made_with"]["devices"]),
-        recomputed_layers=tuple(data["recomputed_layers"]),
-        link=None if data["link"] is None else Link(**data["link"]),
-        headrace=data["made_with"]["headrace"],
-        torch=data["made_with"]["torch"],
+        cut=read["cut"],
+        recomputed_layers=read["recomputed_layers"],
+        fingerprint=read["model"]["fingerprint"],
+        devices=read["made_with"]["devices"],
+        link=read["link"],
+        headrace=read["made_with"]["headrace"],
+        torch=read["made_with"]["torch"],
     )
     for key, found in (("ranks", schedule.ranks), ("micro_batches", profile.micro_batches)):
         if data[key] != found:
             raise ValueError(f"{key} is {data[key]}, but the grid of schedule is for {found}")
     return profile
+
+
+_SHAPE: Final = {
+    "version": int,
+    "model": {"fingerprint": str},
+    "made_with": {"headrace": str, "torch": str, "devices": tuple[str, ...]},
+    "batch": int,
+    "ranks": int,
+    "micro_batches": int,
+    "schedule": {"name": str, "grid": str},
+    "cut": tuple[int, ...],
+    "recomputed_layers": tuple[str, ...],
+    "link": Link | None,
+    "layers": LayerCosts,
+}
 
 
 def _timelines(data: Any) -> RunTimelines:

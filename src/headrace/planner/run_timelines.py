@@ -15,16 +15,14 @@ All moments are seconds since the step began; `headrace.timeline` says of what.
 
 import json
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, get_type_hints
 
-from headrace.planner.strict import exactly
+from headrace.planner.strict import typed
 from headrace.schedule.actions import Action
 from headrace.schedule.messages import Message
 from headrace.timeline import ClockOffset, Span, Timeline, Transfer
 
 TIMELINES_VERSION: Final = 2
-
-_TRANSFER: Final = ("sender", "receiver", "what", "stage", "micro_batch", "sent", "left", "asked", "got")
 
 
 @dataclass(frozen=True)
@@ -62,26 +60,38 @@ def timelines_from(data: Any) -> RunTimelines:
     """What `to_json` wrote, as `json.loads` gives it.
 
     Raises:
-        ValueError: a key is missing or unknown, or a rank is none of the run's.
-        TypeError, KeyError, AttributeError: it is something else altogether.
+        ValueError: it is something else; the message names the key.
     """
-    keys = {"version", "schedule", "ranks", "predicted", "measured", "transfers", "clocks"}
-    exactly(data, keys, "the timeline")
-    exactly(data["transfers"], {"predicted", "measured"}, "transfers")
-    ranks = data["ranks"]
-    clocks = [ClockOffset(**clock) for clock in data["clocks"]]
+    read = typed(data, _SHAPE, "the timeline", signed=True)
+    ranks, clocks = read["ranks"], read["clocks"]
     if len(clocks) not in (0, ranks):
         raise ValueError(f"clocks has {len(clocks)} entries, but there are {ranks} ranks")
     predicted, measured = (
         Timeline(
             ranks,
-            [_span(span, ranks) for span in data[which]],
-            [_transfer(transfer, ranks) for transfer in data["transfers"][which]],
-            clocks if which == "measured" else (),
+            [_span(span, ranks) for span in read[which]],
+            [_transfer(transfer, ranks) for transfer in read["transfers"][which]],
+            [ClockOffset(**clock) for clock in clocks] if which == "measured" else (),
         )
         for which in ("predicted", "measured")
     )
-    return RunTimelines(data["schedule"], predicted, measured)
+    return RunTimelines(read["schedule"], predicted, measured)
+
+
+_SPAN: Final = {"rank": int, "action": str, "start": float, "end": float}
+_TRANSFER: Final = {
+    "sender": int, "receiver": int, "what": get_type_hints(Message)["what"], "stage": int, "micro_batch": int,
+    "sent": float, "left": float, "asked": float, "got": float,
+}  # fmt: skip
+_SHAPE: Final = {
+    "version": int,
+    "schedule": str,
+    "ranks": int,
+    "predicted": [_SPAN],
+    "measured": [_SPAN],
+    "transfers": {"predicted": [_TRANSFER], "measured": [_TRANSFER]},
+    "clocks": [{"offset": float, "error": float}],
+}
 
 
 def _as_data(transfer: Transfer) -> dict[str, Any]:
@@ -89,14 +99,14 @@ def _as_data(transfer: Transfer) -> dict[str, Any]:
     return dict(zip(_TRANSFER, (sender, receiver, *message, *moments), strict=True))
 
 
-def _span(data: Any, ranks: int) -> Span:
-    exactly(data, {"rank", "action", "start", "end"}, "a span")
-    return Span(_rank(data["rank"], ranks), Action.parse(data["action"]), data["start"], data["end"])
+def _span(span: dict[str, Any], ranks: int) -> Span:
+    if not 0 <= span["start"] <= span["end"]:
+        raise ValueError(f"the span of {span['action']} is from {span['start']} to {span['end']}")
+    return Span(_rank(span["rank"], ranks), Action.parse(span["action"]), span["start"], span["end"])
 
 
-def _transfer(data: Any, ranks: int) -> Transfer:
-    exactly(data, set(_TRANSFER), "a transfer")
-    sender, receiver, what, stage, micro_batch, *moments = (data[name] for name in _TRANSFER)
+def _transfer(transfer: dict[str, Any], ranks: int) -> Transfer:
+    sender, receiver, what, stage, micro_batch, *moments = transfer.values()
     return Transfer(_rank(sender, ranks), _rank(receiver, ranks), Message(what, stage, micro_batch), *moments)
 
 

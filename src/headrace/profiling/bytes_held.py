@@ -31,6 +31,8 @@ class Held:
         output: of what it hands on.
         transient: alive at the most at any time, beyond the above.
         keeps_input, keeps_output: how many of the bytes that it received, or handed on, are among the activations.
+        input_for_weight: how many of the bytes that it received are alive after I.
+        passed: how many of the bytes that it received it hands on, without keeping them: a view, say.
     """
 
     activations: Bytes
@@ -39,6 +41,8 @@ class Held:
     transient: Bytes
     keeps_input: Bytes
     keeps_output: Bytes
+    input_for_weight: Bytes
+    passed: Bytes
 
 
 class LiveBytes(TorchDispatchMode):

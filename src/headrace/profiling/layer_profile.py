@@ -22,7 +22,8 @@ class LayerProfile:
         loss_forward, loss_backward: the loss function's median seconds; 0 if it was not measured.
         backward_input, backward_weight: median seconds of the two halves of each layer's split backward.
         parameter_bytes, trained_bytes: of each layer's parameters, and of those that learn.
-        held: bytes of each layer for one micro-batch.
+        held: bytes of each layer for one micro-batch, but for those that are shared.
+        shared: bytes that each layer receives and that are kept before it as well as from it on.
         loss_activations: bytes that the loss keeps for its backward.
     """
 
@@ -38,6 +39,7 @@ class LayerProfile:
     parameter_bytes: tuple[Bytes, ...] = ()
     trained_bytes: tuple[Bytes, ...] = ()
     held: tuple[Held, ...] = ()
+    shared: tuple[Bytes, ...] = ()
     loss_activations: Bytes = 0
 
     @property
@@ -105,6 +107,7 @@ class LayerProfile:
             for_weight=tuple(h.for_weight for h in self.held),
             output=tuple(h.output if i < last else 0 for i, h in enumerate(self.held)),
             transient=tuple(h.transient for h in self.held),
+            shared=self.shared,
         )
 
 

@@ -14,6 +14,8 @@ Rounds with a whole backward take turns with rounds in which it is split into I 
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import accumulate
+from math import inf
 from statistics import median, quantiles
 from typing import Any
 
@@ -21,7 +23,7 @@ import torch
 from torch import nn
 from torch.nn.parameter import is_lazy
 
-from headrace.costs import Seconds
+from headrace.costs import Bytes, Seconds
 from headrace.profiling.as_found import left_as_found
 from headrace.profiling.bytes_held import Held, bytes_of
 from headrace.profiling.layer_profile import LayerProfile
@@ -74,7 +76,9 @@ def profile(
     devices = _accelerators(probes, sample)
 
     with torch.inference_mode(False), torch.enable_grad(), left_as_found(modules, devices):
-        own_target = copy_of(target, "target").value
+        parcel = copy_of(target, "target")
+        own_target = parcel.value
+        probes[-1].given = parcel.tensors
         timed: list[tuple[How, bool]] = [
             (how, round_ >= warm_up) for round_ in range(warm_up + repeats) for how in ("whole", "split")
         ]
@@ -85,7 +89,7 @@ def profile(
             torch.clear_autocast_cache()  # it may hold casts of weights that are about to be put back
 
     of_layers, loss = probes[: len(layers)], probes[len(layers) :]
-    held = [probe.held for probe in probes if probe.held is not None]
+    shared, held = _apart([probe.held for probe in probes if probe.held is not None])
     return LayerProfile(
         names=tuple(layers),
         forward=tuple(median(probe.forward) for probe in of_layers),
@@ -98,7 +102,8 @@ def profile(
         backward_weight=tuple(median(probe.backward_weight) for probe in of_layers),
         parameter_bytes=tuple(bytes_of(list(layer.parameters())) for layer in layers.values()),
         trained_bytes=tuple(bytes_of([p for p in layer.parameters() if p.requires_grad]) for layer in layers.values()),
-        held=tuple(_apart(held[: len(layers)])),
+        held=tuple(held[: len(layers)]),
+        shared=tuple(shared[: len(layers)]),
         loss_activations=sum(h.activations for h in held[len(layers) :]),
     )
 
@@ -120,6 +125,8 @@ def _accelerators(probes: Sequence[Probe], sample: Value) -> list[torch.device]:
         ValueError: a layer has parameters or buffers that don't exist yet, so there is nothing to measure.
     """
     devices = {tensor.device for tensor in take_apart(sample, "sample")[0]}
+    if any(device.type == "meta" for device in devices):
+        raise ValueError("sample is on the meta device: give it memory and values before the model is profiled")
     for probe in probes:
         if probe.module is None:
             continue
@@ -141,9 +148,22 @@ def _spread(probe: Probe) -> Seconds:
     return third - first
 
 
-def _apart(held: Sequence[Held]) -> list[Held]:
-    """Each layer's own: what a layer keeps of its input is not counted if the layer before keeps it, as its output."""
-    before = [0.0, *(h.keeps_output for h in held)]
-    return [
-        replace(h, activations=h.activations - min(h.keeps_input, kept)) for h, kept in zip(held, before, strict=False)
-    ]
+def _apart(held: Sequence[Held]) -> tuple[list[Bytes], list[Held]]:
+    """What each layer receives that is kept on both sides, before it and from it on; and the layers' own bytes.
+
+        ReLU ──x──▶ Flatten ──x──▶ Linear        x counts with the ReLU, and is shared where the others begin
+         │ keeps x   passes x      │ keeps x
+
+    What the first layer receives, and those to which it is passed, is the batch, which is there anyway.
+    """
+    before: list[Bytes] = [inf]
+    for h in held[:-1]:
+        before.append(h.keeps_output + min(h.passed, before[-1]))
+    behind: list[Bytes] = [0]
+    for h in reversed(held):
+        behind.insert(0, h.keeps_input + min(h.passed, behind[0]))
+    shared = [min(kept, more) for kept, more in zip(before, behind, strict=False)]
+    own = [replace(h, activations=h.activations - min(h.keeps_input, k)) for h, k in zip(held, before, strict=True)]
+    batch = accumulate((h.passed for h in held[:-1]), min, initial=inf)
+    of_batch = [min(h.input_for_weight, there) for h, there in zip(held, batch, strict=True)]
+    return shared, [replace(h, for_weight=h.for_weight - size) for h, size in zip(own, of_batch, strict=True)]

@@ -1,43 +1,14 @@
-"""Measure the layers as a rank will run them, once for all processes, and cut them by what was measured."""
-
-from typing import Any
+"""Measure the layers as a rank will run them, and cut them by what was measured."""
 
 from torch import nn
 
-from headrace.partition import partition
-from headrace.profiling.layer_profile import LayerProfile
-from headrace.profiling.measure import profile
+from headrace.partition import Problem, best_cuts
+from headrace.profiling.by_rank import profile_by_rank
 from headrace.runtime.batch.loss import LossFn
-from headrace.runtime.process.processes import from_first, process_rank
-from headrace.runtime.process.shares import computing_as_a_rank
+from headrace.runtime.model.chain import layers_of
+from headrace.runtime.model.tied import tied_layers
 from headrace.runtime.stage.boundary import Value
-
-
-def profile_as_rank(
-    model: nn.Sequential, sample: Value, ranks: int, *, loss_fn: LossFn | None = None, target: Value = None
-) -> LayerProfile:
-    """`profile`, with the intra-op threads that each of `ranks` ranks will have.
-
-    What ranks that compute at once cost each other, only `rehearsed` knows.
-
-    Under torchrun the first process measures and the others get its numbers, so every process must call it.
-
-    Raises:
-        TypeError, ValueError: as `profile`, in every process.
-    """
-    found: Any = None
-    if process_rank() == 0:
-        try:
-            with computing_as_a_rank(ranks):
-                found = profile(model, sample, loss_fn=loss_fn, target=target)
-        except Exception as error:
-            from_first(error)
-            raise
-    found = from_first(found)
-    if isinstance(found, Exception):
-        raise found
-    measured: LayerProfile = found
-    return measured
+from headrace.schedule.placement import Placement
 
 
 def measured_cut(
@@ -45,7 +16,7 @@ def measured_cut(
 ) -> tuple[int, ...]:
     """How many layers each of `ranks` stages gets so that the slowest is as fast as possible, by measurement.
 
-    Under torchrun the first process measures, and every process must call it.
+    Layers with tied weights stay together, and slower devices get less. Under torchrun every process must call it.
 
     Args:
         model: a chain of layers.
@@ -56,4 +27,12 @@ def measured_cut(
     Raises:
         TypeError, ValueError: the model or the sample cannot be measured, or there are fewer layers than stages.
     """
-    return partition(profile_as_rank(model, sample, ranks, loss_fn=loss_fn, target=target).costs, ranks)
+    found = profile_by_rank(model, sample, ranks, loss_fn=loss_fn, target=target)
+    problem = Problem(
+        costs=found.first.layer_costs(rows=1),
+        placement=Placement(tuple(range(ranks))),
+        micro_batches=1,
+        slowness=found.slowness,
+        keep_together=tied_layers(layers_of(model)),
+    )
+    return best_cuts(problem, "slowest").cuts[0].layers

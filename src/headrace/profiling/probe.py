@@ -30,6 +30,7 @@ class Probe:
         name: what it is called in errors.
         call: the layer, or the loss.
         module: what has parameters; None if nothing has.
+        given: tensors that it uses beside its input, and whose bytes are not its own.
         forward, backward, backward_input, backward_weight: seconds of its runs.
         held: bytes, once they were counted.
     """
@@ -37,6 +38,7 @@ class Probe:
     name: str
     call: Callable[[Any], Any]
     module: nn.Module | None
+    given: tuple[Tensor, ...] = ()
     forward: list[Seconds] = field(default_factory=list)
     backward: list[Seconds] = field(default_factory=list)
     backward_input: list[Seconds] = field(default_factory=list)
@@ -108,9 +110,9 @@ class Probe:
         return Parcel(tuple(t.detach() for t in tensors), tuple(t.requires_grad for t in tensors), skeleton)
 
     def _count(self, parcel: Parcel) -> Parcel:
-        own: list[Tensor] = []
+        own = list(self.given)
         if self.module is not None:
-            own = [*self.module.parameters(), *self.module.buffers()]
+            own += [*self.module.parameters(), *self.module.buffers()]
         halves = Halves()
         with LiveBytes() as count:
             count.ignore([*own, *parcel.tensors])
@@ -127,15 +129,19 @@ class Probe:
             outputs = tuple(t.detach().clone() for t in tensors)
             count.ignore(list(outputs))
             output, went = bytes_of(list(tensors)), watched(list(tensors))
+            through = [reference for reference in went if reference in came]
             del tensors
             activations, keeps_input, keeps_output = count.live, alive(came), alive(went)
+            passed = sum(size for _, size in through) - alive(through)
             gradients = [torch.ones_like(t) if needs else None for t, needs in zip(outputs, needs_grad, strict=True)]
             halves.input_gradients(roots, gradients)
             del gradients, roots
-            for_weight = count.live
+            for_weight, input_for_weight = count.live, alive(came)
             _weights(halves)
         transient = max(0, count.peak - activations - output)
-        self.held = Held(activations, for_weight, output, transient, keeps_input, keeps_output)
+        self.held = Held(
+            activations, for_weight, output, transient, keeps_input, keeps_output, input_for_weight, passed
+        )
         return Parcel(outputs, needs_grad, skeleton)
 
     def _caught(self, halves: Halves) -> Any:

@@ -9,11 +9,12 @@ measured cost at a time: what that adds to the makespan is what it costs.
 
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, fields, replace
-from typing import Any, Final
+from typing import Any, Final, get_type_hints
 
 from rich.table import Table
 
 from headrace.costs import Costs, Seconds
+from headrace.planner.strict import typed
 from headrace.report.tables import table
 from headrace.schedule.actions import KIND_NAMES, Kind
 from headrace.schedule.schedule import Schedule
@@ -107,26 +108,36 @@ class Explanation:
         """What `as_data` wrote, but for what rounding does to sums.
 
         Raises:
-            ValueError: it is of another version.
-            KeyError, TypeError: it is something else altogether.
+            ValueError: it is of another version, or something else altogether.
         """
         if data.get("version") != VERSION:
             raise ValueError(
                 f"version is {data.get('version')!r}, but this headrace reads explanations of version {VERSION}: "
                 "train again"
             )
+        read = typed(data, _SHAPE, "the explanation", signed=True)
+        makespan, bubble, adds = read["makespan"], read["bubble_fraction"], read["adds"]
         names = [item.name for item in fields(Difference)]
-        makespan, bubble, adds = data["makespan"], data["bubble_fraction"], data["adds"]
         return cls(
-            differences=tuple(Difference(**{name: each[name] for name in names}) for each in data["actions"]),
+            differences=tuple(Difference(**{name: each[name] for name in names}) for each in read["actions"]),
             predicted=makespan["predicted"],
             with_compute=makespan["predicted"] + adds["compute"],
             with_messages=makespan["predicted"] + adds["compute"] + adds["messages"],
             measured=makespan["measured"],
             predicted_bubble=bubble["predicted"],
             measured_bubble=bubble["measured"],
-            latency=data["latency"],
+            latency=read["latency"],
         )
+
+
+_SHAPE: Final = {
+    "version": int,
+    "makespan": {"predicted": float, "measured": float},
+    "bubble_fraction": {"predicted": float, "measured": float},
+    "adds": {"compute": float, "messages": float, "waiting": float},
+    "latency": float,
+    "actions": [{**get_type_hints(Difference), "ratio": float | None}],
+}
 
 
 def explain(schedule: Schedule, costs: Costs, measured: Timeline) -> Explanation:

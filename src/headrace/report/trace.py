@@ -54,7 +54,7 @@ def as_trace(run: RunTimelines) -> dict[str, Any]:
     origin = min([0.0, *(min(t.sent, t.asked) for each in timelines for t in each.transfers)])
     threads, arrows = count(1), count(1)
     named: list[Event] = []
-    happened: list[Event] = []
+    happened: list[tuple[int, int, Event]] = []
     for order, (which, timeline) in enumerate(zip(_ORIGINS, timelines, strict=True)):
         tracks = _tracks(timeline, arrows)
         for rank in range(timeline.ranks):
@@ -66,9 +66,9 @@ def as_trace(run: RunTimelines) -> dict[str, Any]:
                     thread = next(threads)
                     named += _names(process, track if not lane else f"{track} {lane + 1}", thread, thread=thread)
                     happened += (event for each in of_lane for event in _events(each, process, thread, origin))
-    happened.sort(key=itemgetter("ts"))  # stable: of what happens at one moment, a slice stays before its arrow
+    happened.sort(key=itemgetter(0, 1))
     return {
-        "traceEvents": [*named, *happened],
+        "traceEvents": [*named, *(event for _, _, event in happened)],
         "displayTimeUnit": "ms",
         "otherData": {
             "schedule": run.schedule,
@@ -87,7 +87,7 @@ def _tracks(timeline: Timeline, arrows: Iterator[int]) -> list[dict[str, list[_S
         tracks[span.rank]["compute"].append(_computed(span))
     for transfer, arrow in zip(timeline.transfers, arrows, strict=False):
         tracks[transfer.sender]["send"].append(_sent(transfer, arrow))
-        tracks[transfer.receiver]["receive"].append(_received(transfer, arrow))
+        tracks[transfer.receiver]["receive"] += _received(transfer, arrow)
     return tracks
 
 
@@ -105,11 +105,18 @@ def _sent(transfer: Transfer, arrow: int) -> _Slice:
     )  # fmt: skip
 
 
-def _received(transfer: Transfer, arrow: int) -> _Slice:
-    under_way = 1e6 * float(transfer.got - transfer.sent)
-    about = {**_about(transfer), "from_rank": transfer.sender, "us_since_it_was_sent": under_way}
-    return _Slice(
-        f"{_text(transfer)} from rank {transfer.sender}", "receive", "bad", transfer.asked, transfer.got, about,
+def _received(transfer: Transfer, arrow: int) -> Iterator[_Slice]:
+    """The wait until it was sent, where there was one, and what then was left of its way.
+
+    Apart, since a viewer draws an arrow to where a slice begins, and takes the one that begins first for its origin.
+    """
+    about = {**_about(transfer), "from_rank": transfer.sender}
+    comes = min(max(transfer.asked, transfer.sent), transfer.got)  # clocks of two hosts agree only so well
+    if comes > transfer.asked:
+        yield _Slice(f"wait for rank {transfer.sender}", "wait", "terrible", transfer.asked, comes, about)
+    under_way = {"us_since_it_was_sent": 1e6 * float(transfer.got - transfer.sent)}
+    yield _Slice(
+        f"{_text(transfer)} from rank {transfer.sender}", "receive", "bad", comes, transfer.got, about | under_way,
         ("f", arrow),
     )  # fmt: skip
 
@@ -136,19 +143,27 @@ def _lanes(slices: Iterable[_Slice]) -> list[list[_Slice]]:
     return lanes
 
 
-def _events(slice_: _Slice, process: int, thread: int, origin: Seconds) -> Iterator[Event]:
-    """The slice, then its arrow's end."""
+def _events(slice_: _Slice, process: int, thread: int, origin: Seconds) -> Iterator[tuple[int, int, Event]]:
+    """The slice, then its arrow's end, each with its moment and its turn among what happens at that moment.
+
+    A tail comes before its head, or Perfetto drops the arrow; and between a slice and its arrow comes no other slice of
+    their track, or the arrow is taken for that one's.
+    """
     start, end = _nanoseconds(slice_.start - origin), _nanoseconds(slice_.end - origin)
+    turn = 2 if slice_.category in ("wait", "receive") else 0
     place = {"pid": process, "tid": thread}
-    yield {
+    yield start, turn, {
         "ph": "X", "name": slice_.name, "cat": slice_.category, "cname": slice_.colour, **place,
         "ts": start / 1e3, "dur": (end - start) / 1e3, "args": slice_.about,
     }  # fmt: skip
     if slice_.arrow is not None:
         phase, number = slice_.arrow
         arrow = {"ph": phase, "name": "message", "cat": "message", "id": number, **place}
-        # "bp" ties the head to the slice around it: otherwise it would be the next one
-        yield {**arrow, "ts": start / 1e3} if phase == "s" else {**arrow, "bp": "e", "ts": end / 1e3}
+        if phase == "s":
+            yield start, turn, {**arrow, "ts": start / 1e3}
+        else:
+            # "bp" ties the head to the slice around it: otherwise it would be the next one
+            yield end, turn if end == start else 1, {**arrow, "bp": "e", "ts": end / 1e3}
 
 
 def _names(process: int, name: str, order: int, labels: str = "", thread: int | None = None) -> Iterator[Event]:

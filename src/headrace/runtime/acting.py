@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 import torch
+from torch import Tensor
 from torch.optim import Optimizer
 
 from headrace.runtime.batch.feed import same_batch, same_rows
@@ -110,7 +111,7 @@ class Acting:
         stage, kind, k = action
         if kind == FORWARD:
             if stage == self._last:
-                self.results[k] = made.value
+                self.results[k] = _by_itself(made.value)
             else:
                 self._gradient_comes[stage, k] = made.wants_gradient
                 self._endpoint.send(self._holder(stage + 1, k), Message("activation", stage + 1, k), made)
@@ -131,6 +132,13 @@ class Acting:
         if tail is not None and work.weights and torch.is_grad_enabled() and work.weights[k]:
             _refuse_without_graph(made)
         return replace(made, rows=received.rows, batch=received.batch)
+
+
+def _by_itself(result: Value) -> Value:
+    """A loss apart from the memory that it was computed in: `mse_loss` leaves one as large as the output."""
+    if isinstance(result, Tensor) and not result.dim() and result.untyped_storage().nbytes() > result.element_size():
+        return result.clone()
+    return result
 
 
 def _refuse_without_graph(loss: Parcel) -> None:

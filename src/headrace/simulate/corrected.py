@@ -12,7 +12,7 @@ A layer keeps its ratio wherever a new cut puts it: one step cannot tell slow la
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
-from headrace.costs import Seconds
+from headrace.costs import PerRank, Seconds, spread
 from headrace.layer_costs import LayerCosts
 from headrace.schedule.actions import BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, FORWARD, Kind
 from headrace.schedule.schedule import Schedule
@@ -21,7 +21,12 @@ from headrace.timeline import Timeline
 
 
 def corrected(
-    layers: LayerCosts, schedule: Schedule, cut: Sequence[int], measured: Timeline, again: Collection[int] = ()
+    layers: LayerCosts,
+    schedule: Schedule,
+    cut: Sequence[int],
+    measured: Timeline,
+    slowness: PerRank = 1,
+    again: Collection[int] = (),
 ) -> LayerCosts:
     """`layers` with the seconds that they take in the pipeline that `measured` is a step of.
 
@@ -32,6 +37,7 @@ def corrected(
         layers: as profiled, for a whole micro-batch.
         schedule, cut: of the run.
         measured: one of its steps.
+        slowness: what seconds are multiplied by on each rank, as `layers` are of a device with 1.
         again: the layers that it recomputes one by one, in its backwards.
 
     Raises:
@@ -40,7 +46,9 @@ def corrected(
     if len(cut) != schedule.stages:
         raise ValueError(f"cut={tuple(cut)} has {len(cut)} stages, but {schedule.name} has {schedule.stages}")
     found = seconds_of(as_it_ran(schedule, measured)[1])
-    whole = layers.stage_costs(cut, again).per_stage(schedule.stages)
+    slow = spread("slowness", slowness, schedule.ranks, "ranks")
+    costs = layers.stage_costs(cut, again).slowed([slow[rank] for rank in schedule.placement.rank_of])
+    whole = costs.per_stage(schedule.stages)
     predicted = {kind: [seconds / schedule.segments for seconds in each] for kind, each in whole.items()}
     stage_of = [stage for stage, count in enumerate(cut) for _ in range(count)]
 

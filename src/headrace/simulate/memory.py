@@ -20,8 +20,10 @@ from headrace.schedule.actions import (
     BACKWARD_INPUT,
     BACKWARD_WEIGHT,
     FORWARD,
+    GIVES_INPUT_GRADIENT,
     RECOMPUTE,
     UPDATE,
+    Action,
 )
 from headrace.schedule.schedule import Schedule
 from headrace.schedule.versions import version_read
@@ -108,11 +110,20 @@ def _always(schedule: Schedule, rank: int, memory: Memory) -> Bytes:
 
 def _changes(schedule: Schedule, rank: int, memory: Memory) -> Iterator[Change]:
     """What each action of a rank takes and leaves, see `Memory`."""
+    stages = set(schedule.placement.stages_of(rank))
+    if not any(stage + 1 in stages for stage in stages):
+        return _of_stages(schedule, rank, memory)
+    both = zip(_of_stages(schedule, rank, memory), _between_stages(schedule, rank, memory), strict=True)
+    return ((a + c, b + d) for (a, b), (c, d) in both)
+
+
+def _of_stages(schedule: Schedule, rank: int, memory: Memory) -> Iterator[Change]:
+    """What stages keep, each by itself."""
     stages, row = schedule.stages, schedule.rows[rank]
     activations, for_weight = memory.per_stage("activations", stages), memory.per_stage("for_weight", stages)
     stage_input, version = memory.per_stage("stage_input", stages), memory.per_stage("version", stages)
     again = memory.per_stage("again", stages)
-    recomputed = {(stage, k) for stage, kind, k in row if kind == RECOMPUTE}
+    recomputed = _recomputed(row)
     stashes, drops = _stashed_versions(schedule, rank)
     for at, (stage, kind, k) in enumerate(row):
         takes: Bytes = 0
@@ -128,6 +139,38 @@ def _changes(schedule: Schedule, rank: int, memory: Memory) -> Iterator[Change]:
         elif kind == BACKWARD_WEIGHT:
             leaves = -for_weight[stage]
         yield takes + version[stage] * (at in stashes), leaves - version[stage] * (at in drops)
+
+
+def _between_stages(schedule: Schedule, rank: int, memory: Memory) -> Iterator[Change]:
+    """What waits between two stages of this rank, less what both keep.
+
+    1F begins   2F begins                2B ends     1B begins
+        ├─ output ─┤                        ├─ gradient ─┤         that of 2 is nobody's until 1 takes it up
+        ├─ − what 1 keeps of it ─── … ──────┤                      as 2 counts it among its activations, too
+    """
+    placement, row = schedule.placement, schedule.rows[rank]
+    stage_input, shared = (memory.per_stage(name, schedule.stages) for name in ("stage_input", "shared"))
+    recomputed = _recomputed(row)
+
+    def here(stage: int, k: int) -> bool:
+        return 0 <= stage < schedule.stages and placement.rank(stage, k) == rank
+
+    for stage, kind, k in row:
+        takes: Bytes = 0
+        leaves: Bytes = 0
+        if kind == FORWARD:
+            takes -= stage_input[stage] if here(stage - 1, k) else 0
+            if here(stage + 1, k):
+                takes += stage_input[stage + 1] - (0 if (stage, k) in recomputed else shared[stage + 1])
+        elif kind in GIVES_INPUT_GRADIENT:
+            takes -= stage_input[stage + 1] if here(stage + 1, k) else 0
+            if here(stage - 1, k):
+                leaves += stage_input[stage] + (0 if (stage - 1, k) in recomputed else shared[stage])
+        yield takes, leaves
+
+
+def _recomputed(row: Sequence[Action]) -> set[tuple[int, int]]:
+    return {(stage, k) for stage, kind, k in row if kind == RECOMPUTE}
 
 
 def _stashed_versions(schedule: Schedule, rank: int) -> tuple[set[int], set[int]]:

@@ -1,5 +1,7 @@
 """What a run leaves behind: `config.json`, `metrics.jsonl` (a line per step), and at its end three files more.
 
+JSON knows no NaN: a loss or norm that is not finite is null.
+
 timeline.json   a step, predicted and measured: see `headrace.planner.run_timelines`
 profile.json    what `headrace plan --from` needs: see `headrace.planner.run_profile`
 explain.json    why the two timelines differ: see `headrace.report.explain`
@@ -13,6 +15,7 @@ from datetime import date
 from pathlib import Path
 from typing import Any, Final, TextIO
 
+from headrace.files import as_json
 from headrace.planner import read_plan
 from headrace.planner.run_profile import PROFILE, TIMELINE
 from headrace.planner.run_timelines import RunTimelines
@@ -62,10 +65,10 @@ class RunFiles:
 
     def add(self, record: StepRecord) -> None:
         """Append a step to metrics.jsonl, at once."""
-        line = {name: value for name, value in asdict(record).items() if value is not None}
+        line = {name: as_json(value) for name, value in asdict(record).items() if value is not None}
         if self._metrics is None:
             raise RuntimeError("add() comes after begin()")
-        self._metrics.write(json.dumps(line) + "\n")
+        self._metrics.write(json.dumps(line, allow_nan=False) + "\n")
         self._metrics.flush()
 
     def finish(self, result: Result, explanation: Mapping[str, Any]) -> None:

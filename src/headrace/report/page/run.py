@@ -7,15 +7,18 @@ metrics.jsonl  a line per step             timeline.json, profile.json, explain.
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from math import nan
 from pathlib import Path
 from statistics import median
 from typing import Any, Final
 
 from headrace.costs import Bytes, Memory, Seconds
+from headrace.files import read_json, read_text
 from headrace.layer_costs import stage_sums
 from headrace.planner.plan import Plan, read_plan
 from headrace.planner.replan import Replanned, replan
 from headrace.planner.run_profile import RunProfile, read_run, read_timelines
+from headrace.planner.strict import typed
 from headrace.report.explain import Explanation
 from headrace.simulate.measured import as_it_ran, latency_of
 from headrace.timeline import Timeline
@@ -28,7 +31,10 @@ PLAN: Final = "plan.json"
 
 @dataclass(frozen=True)
 class StepLine:
-    """What a page needs of a line of metrics.jsonl: losses in nats per byte, seconds of the whole step."""
+    """What a page needs of a line of metrics.jsonl: losses in nats per byte, seconds of the whole step.
+
+    A loss that is not finite is NaN.
+    """
 
     step: int
     loss: float
@@ -95,7 +101,7 @@ def read(folder: Path) -> Run:
     plan = read_plan(folder / PLAN) if (folder / PLAN).exists() else None
     return Run(
         name=folder.resolve().name,
-        config=_object(folder / CONFIG),
+        config=_config(folder / CONFIG),
         profile=profile,
         predicted=read_timelines(folder).predicted,
         measured=measured,
@@ -121,27 +127,41 @@ def _steps(path: Path) -> tuple[StepLine, ...]:
     for number, line in enumerate(_text(path).splitlines(), 1):
         try:
             data = json.loads(line)
-            found.append(StepLine(data["step"], data["loss"], data["seconds"], data.get("held_out_loss")))
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            taken = typed(data["seconds"], float, "seconds")
+            held_out = _loss(data["held_out_loss"]) if "held_out_loss" in data else None
+            found.append(StepLine(typed(data["step"], int, "step"), _loss(data["loss"]), taken, held_out))
+        except (RecursionError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"{path}, line {number}, is not what headrace train writes: {error!r}") from None
     return tuple(found)
+
+
+def _loss(number: Any) -> float:
+    return nan if number is None else float(number)
 
 
 def _explanation(path: Path) -> Explanation:
     data = _object(path)
     try:
         return Explanation.from_data(data)
-    except (KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"{path} is not what headrace train writes: {error!r}") from None
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from None
 
 
+def _config(path: Path) -> dict[str, Any]:
+    """What was asked for; what the page reckons with are numbers."""
+    data = _object(path)
+    for name in ("layers", "dim", "sequence", "replan_after"):
+        typed(data.get(name), int | None, f"{path}: {name}")
+    return {
+        name: value for name, value in data.items() if value is not None or name not in ("layers", "dim", "sequence")
+    }
+
+
 def _object(path: Path) -> dict[str, Any]:
     try:
-        data = json.loads(_text(path))
-    except json.JSONDecodeError as error:
-        raise ValueError(f"{path} is no JSON: {error}") from None
+        data = read_json(path)
+    except OSError as error:
+        raise _unfinished(path, error) from None
     if not isinstance(data, dict):
         raise ValueError(f"{path} is not what headrace train writes: it holds no object")
     return data
@@ -149,8 +169,10 @@ def _object(path: Path) -> dict[str, Any]:
 
 def _text(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8")
+        return read_text(path)
     except OSError as error:
-        raise ValueError(
-            f"{path.parent} holds no finished run: {path.name} cannot be read ({error.strerror})"
-        ) from None
+        raise _unfinished(path, error) from None
+
+
+def _unfinished(path: Path, error: OSError) -> ValueError:
+    return ValueError(f"{path.parent} holds no finished run: {path.name} cannot be read ({error.strerror})")

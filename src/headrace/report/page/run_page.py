@@ -1,6 +1,7 @@
 """The report of a run: which sections it has, and what is drawn in them."""
 
 from collections.abc import Iterator
+from math import isfinite
 from pathlib import Path
 from typing import Any, Final
 
@@ -63,8 +64,10 @@ def _data(run: Run) -> dict[str, Any]:
     if whole is not None and not schedule.asynchronous:
         for of_rank in parts["measured"]:
             of_rank["optimizer"] += max(0.0, whole - run.measured.makespan)
-    losses = [(line.step, line.loss) for line in run.steps]
-    held_out = [(line.step, line.held_out_loss) for line in run.steps if line.held_out_loss is not None]
+    losses = [(line.step, line.loss) for line in run.steps if isfinite(line.loss)]
+    held_out = [
+        (s.step, s.held_out_loss) for s in run.steps if s.held_out_loss is not None and isfinite(s.held_out_loss)
+    ]
     lines = [curve_line("trained", losses), *([curve_line("held out", held_out)] if held_out else [])]
     return {
         "timeline": {"charts": charts},
@@ -106,7 +109,7 @@ def _sections(run: Run) -> Iterator[str]:
     yield section("differences", "Why it differs from the prediction", *differences_said(run.explanation))
     yield section("memory", "Memory over the measured step", paragraph(_of_memory(run), "note"))
     yield section("cut", "The cut", paragraph(OF_CUT, "note"), cut_table(run))
-    yield section("loss", "Loss")
+    yield section("loss", "Loss", *_of_loss(run))
     yield section("alternatives", "What else could be run", *alternatives_said(run))
     yield section("asked", "What was asked for", asked_for(run))
 
@@ -120,6 +123,14 @@ def _of_breakdown(run: Run) -> str:
     if any(action.kind == UPDATE for track in run.measured.tracks for action in track.actions):
         return words
     return f"{words} Optimizer is what the median whole step takes beyond the pipeline: clipping and the update."
+
+
+def _of_loss(run: Run) -> Iterator[str]:
+    lost = [line.step for line in run.steps if not isfinite(line.loss)]
+    if lost:
+        yield paragraph(
+            f"Of {len(lost)} of {len(run.steps)} steps, the first of them {lost[0]}, the loss is not finite."
+        )
 
 
 def _of_memory(run: Run) -> str:

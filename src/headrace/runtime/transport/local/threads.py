@@ -7,7 +7,6 @@ fight for its cores. The size of the team belongs to a thread, so it is set once
 import threading
 from collections.abc import Callable
 from queue import SimpleQueue
-from typing import Any
 
 import torch
 
@@ -20,7 +19,7 @@ class RankThread:
     """Runs jobs one after the other in a thread of its own; the thread ends with `close`."""
 
     def __init__(self, name: str, intra_op_threads: int) -> None:
-        self._jobs: SimpleQueue[Job | None] = SimpleQueue()
+        self._jobs: SimpleQueue[tuple[Job, Job] | None] = SimpleQueue()
         ready: SimpleQueue[None] = SimpleQueue()
         self._thread = threading.Thread(
             target=_work, args=(self._jobs, ready, intra_op_threads), name=name, daemon=True
@@ -28,9 +27,9 @@ class RankThread:
         self._thread.start()
         ready.get()
 
-    def do(self, job: Job) -> None:
-        """Have the thread run `job`, which must not raise."""
-        self._jobs.put(job)
+    def do(self, job: Job, finished: Job) -> None:
+        """Have the thread run `job`, then `finished` when it keeps nothing of the job any more; neither may raise."""
+        self._jobs.put((job, finished))
 
     def is_current(self) -> bool:
         """Whether this is called in that thread."""
@@ -43,15 +42,18 @@ class RankThread:
             self._thread.join(timeout=5)
 
 
-def _work(jobs: "SimpleQueue[Job | None]", ready: "SimpleQueue[None]", intra_op_threads: int) -> None:
+def _work(jobs: "SimpleQueue[tuple[Job, Job] | None]", ready: "SimpleQueue[None]", intra_op_threads: int) -> None:
     # torch gives a thread the process's number when it is first asked or used; only afterwards does ours stay
     torch.get_num_threads()
     torch.set_num_threads(intra_op_threads)
     ready.put(None)
-    job: Any = None
-    while (job := jobs.get()) is not None:
+    while (both := jobs.get()) is not None:
+        job, finished = both
         job()
-        job = None  # or the thread would keep the last step's tensors alive while it waits
+        # or the last step's tensors, or those that a failure's traceback holds, would live on in this thread
+        del job, both
+        finished()
+        del finished
 
 
 def start_threads(names: list[str]) -> list[RankThread]:

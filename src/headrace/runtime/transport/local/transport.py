@@ -9,7 +9,7 @@ import weakref
 from collections.abc import Callable, Sequence
 from functools import partial
 from queue import SimpleQueue
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 
@@ -55,26 +55,29 @@ class LocalTransport:
             raise RuntimeError("this pipeline belongs to the process that forked this one: make a new one here")
         boxes = [Mailbox() for _ in self._devices]
         context = CallerContext({device.type for device in self._devices})
-        done: SimpleQueue[tuple[int, Any, BaseException | None]] = SimpleQueue()
+        outcomes: list[_Outcome] = []
 
         def job(rank: int) -> None:
             endpoint = _LocalEndpoint(rank, boxes, self._carrier)
             try:
                 with self._carrier.computing_on(rank):
                     result = context.run(lambda: task(rank, endpoint))
-                done.put((rank, result, None))
+                outcomes.append(_Outcome(rank, result))
             except BaseException as error:
-                done.put((rank, None, error))
+                outcomes.append(_Outcome(rank, None, error))
                 for box in boxes:
                     box.stop()
 
+        finished: SimpleQueue[None] = SimpleQueue()
         for rank, thread in enumerate(self._threads):
-            thread.do(partial(job, rank))
-        results, errors = _collect(len(boxes), done, boxes)
-        first = next((e for e in errors if not isinstance(e, Stopped)), None)
+            thread.do(partial(job, rank), partial(finished.put, None))
+        interrupt = _await(len(boxes), finished, boxes)
+        if interrupt is not None:
+            raise interrupt
+        first = next((o.error for o in outcomes if o.error and not isinstance(o.error, Stopped)), None)
         if first is not None:
             raise first
-        return results
+        return {outcome.rank: outcome.result for outcome in outcomes}
 
     def close(self) -> None:
         """End the threads; also done when the transport is dropped, and at exit."""
@@ -108,25 +111,26 @@ class LocalTransport:
         return ClockOffset(0.0, 0.0)
 
 
-def _collect(
-    ranks: int, done: "SimpleQueue[tuple[int, Any, BaseException | None]]", boxes: list[Mailbox]
-) -> tuple[dict[int, Any], list[BaseException]]:
-    results: dict[int, Any] = {}
-    errors: list[BaseException] = []
+class _Outcome(NamedTuple):
+    rank: int
+    result: Any
+    error: BaseException | None = None
+
+
+def _await(ranks: int, finished: "SimpleQueue[None]", boxes: list[Mailbox]) -> KeyboardInterrupt | None:
+    """Wait for all ranks; they stop early if the user interrupts."""
+    interrupted = None
     waiting = ranks
     while waiting:
         try:
-            rank, result, error = done.get()
+            finished.get()
         except KeyboardInterrupt as interrupt:
-            errors.insert(0, interrupt)
+            interrupted = interrupt
             for box in boxes:
                 box.stop()
             continue
         waiting -= 1
-        results[rank] = result
-        if error is not None:
-            errors.append(error)
-    return results, errors
+    return interrupted
 
 
 class _LocalEndpoint:
