@@ -39,9 +39,11 @@ def test_a_plan_measured_here_trains(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert code == Exit.DONE, err
     assert f"{plan.schedule.name}, 2 ranks, 4 micro-batches" in out
     code, _, err = run("train", *TINY, "--layers", "3", *job)
-    assert (code, "the plan is for another model" in err) == (Exit.USAGE, True)
+    assert (code, "the plan is for another model" in err, "sizes must be the same" in err) == (Exit.USAGE, True, True)
     code, _, err = run("train", *TINY, *job, "--micro-batches", "2")
     assert (code, "--micro-batches goes without --plan" in err) == (Exit.USAGE, True)
+    code, _, err = run("train", "--plan", "nowhere.json")
+    assert (code, err) == (Exit.USAGE, "headrace train: --plan nowhere.json: No such file or directory\n")
     code, _, err = run("train", *TINY, *job, "--batch", "12")
     assert (code, "the plan is for batches of 8 rows, not of 12" in err) == (Exit.USAGE, True)
 

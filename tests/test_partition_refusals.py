@@ -83,7 +83,11 @@ def test_several_stages_a_rank():
         ),
         ({"pin_stage": {0: 1}}, "pins", r"respects all pins: leave pin_stage=\{0: 1\} out"),
         ({"pin_rank": {5: 0}}, "pins", r"respects all pins: leave pin_rank=\{5: 0\} out"),
-        ({"memory": [None, 1, None]}, "memory", "rank 1 needs 13 B more: 13 B more on every rank"),
+        (
+            {"memory": [None, 1, None]},
+            "memory",
+            "what would help: 13 B more on rank 1 alone, or 13 B more on every rank",
+        ),
     ],
 )
 def test_constraints(options, constraint, message):

@@ -23,6 +23,7 @@ from headrace.schedule.catalogue.recompute import add_recompute
 from headrace.schedule.joined import joined
 from headrace.simulate import simulate
 from headrace.simulate.memory import peak_memory_of
+from headrace.units import seconds
 
 
 def layers(seconds: list[int], rows: int = 1, *, kept: int = 10, weights: int = 100) -> LayerCosts:
@@ -61,8 +62,19 @@ def test_the_plan_is_what_was_simulated() -> None:
     assert plan.predicted.bubble_fraction == pytest.approx(timeline.bubble_fraction)
     assert plan.predicted.peak_bytes == peak_memory_of(plan.schedule, costs.memory)
     assert 0 <= plan.predicted.gap < 1
+    assert plan.predicted.lower_bound == pytest.approx((1 - plan.predicted.gap) * plan.predicted.step_seconds)
     assert plan.alternatives
     assert all(other.step_seconds >= plan.predicted.step_seconds for other in plan.alternatives if other.step_seconds)
+
+
+def test_a_plan_says_itself_in_a_line() -> None:
+    plan = make_plan(Request([EVEN], batch=8, ranks=2, schedules=["gpipe"], micro_batches=[4]))
+    assert str(plan).startswith("2 ranks, batch 8: gpipe with m=4, cut 4, 4; step ")
+    assert str(plan).endswith(f"20.0 % of it above the lower bound of {seconds(plan.predicted.lower_bound)}")
+    alike = replace(plan, schedule=add_recompute(plan.schedule, {1}), recomputes=(1,), replicas=2)
+    assert str(alike).startswith("2 ranks, 2 replicas, batch 8: gpipe with m=4, cut 4, 4, recompute={1}; step ")
+    single = replace(alike, recomputed_layers=("layer0", "layer2"))
+    assert "cut 4, 4, recompute={1, 'layer0', 'layer2'}; step " in str(single)
 
 
 @settings(deadline=None, max_examples=25)

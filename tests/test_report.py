@@ -166,6 +166,16 @@ def test_tables():
         table(["a", "b"], [["1"]])
 
 
+def test_in_a_narrow_terminal_names_stay_whole_and_nothing_is_cut_off():
+    written = io.StringIO()
+    made = table(["schedule", "needs"], [["interleaved-zb", "causal layers that carry keys and values " * 2]])
+    Console(file=written, width=40).print(made)
+    assert "interleaved-zb" in written.getvalue()
+    written = io.StringIO()
+    Console(file=written, width=12).print(table(["", "", ""], [["some name", "1234567.89 ms", "1234567.89 ms"]]))
+    assert "…" not in written.getvalue()
+
+
 def test_numbers_per_rank_in_words():
     assert in_words((8, 8, 8)) == "8 on every rank"
     assert in_words((5,)) == "5"

@@ -104,6 +104,13 @@ def test_asynchronous_runs_are_not_planned_again(tmp_path: Path) -> None:
     assert "the best that is known" not in run_page(found)
 
 
+def test_what_was_asked_for_is_in_the_words_of_the_field(run: Path) -> None:
+    found = read(run)
+    html = run_page(replace(found, config={**found.config, "micro_batches": 4}))
+    assert "<dt>micro-batches</dt>" in html
+    assert "headrace plan --from RUN_DIR -o plan.json" in html
+
+
 def test_what_cannot_be_planned_says_why(tmp_path: Path) -> None:
     plan = make_plan(Request([layers(4)], batch=16, ranks=2, micro_batches=[4]))
     found = read(leave(tmp_path, ONE_F_ONE_B, plan=replace(plan, memory=(1.0, 1.0))))

@@ -46,6 +46,18 @@ def test_the_whole_batch_is_equal_to_rounding() -> None:
     assert all(comparison.whole_batch.largest < 1e-12 for comparison in found.comparisons)
 
 
+def test_a_loss_that_counts_something_else_than_rows_is_said_unless_it_is_weighed() -> None:
+    model = nn.Sequential(nn.Linear(6, 12), nn.Tanh(), nn.Linear(12, 4))
+    x, y = _batch()
+    y[[0, 1, 4]] = -100  # cross entropy is a mean over the others
+    kept = {"ranks": (2,), "schedules": ("1f1b",), "recompute": ("never",)}
+    unweighed = hr.verify(model, nn.CrossEntropyLoss(), (x, y), **kept)
+    assert unweighed, "the pipeline does what it was told, and so do the micro-batches of the unsplit model"
+    assert "loss_weight=" in str(unweighed)
+    weighed = hr.verify(model, nn.CrossEntropyLoss(), (x, y), **kept, loss_weight=lambda target: (target >= 0).sum())
+    assert "loss_weight=" not in str(weighed)
+
+
 def test_a_wrong_gradient_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     step = pipeline.Pipeline.step
 

@@ -49,7 +49,7 @@ def stage_forward(stage: nn.Module, x: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def stage_backward(leaf: Tensor, output: Tensor, grad: Tensor | None) -> Tensor | None:
-    """The gradient of the leaf, given that of the output (None if the output is the loss itself)."""
+    """The gradient of the leaf, given that of the output (None if the output is the loss, made of the last stage's)."""
     # TODO 3.3: run the backward of this stage, and hand back what travels to the stage before.
     output.backward(grad)
     return leaf.grad

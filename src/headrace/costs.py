@@ -146,7 +146,7 @@ class Costs:
         }
 
     def slowed(self, by: Sequence[Number]) -> "Costs":
-        """The same actions on other devices: the seconds of stage s are multiplied by `by`[s]; links stay as they are.
+        """The same actions on other devices: the seconds of stage s times number s of `by`; links stay as they are.
 
         Raises:
             ValueError: a cost is a sequence of another length.

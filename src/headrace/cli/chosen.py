@@ -91,14 +91,17 @@ def planned_schedule(
     """The schedule of a plan, which says all there is.
 
     Raises:
-        OSError, ValueError: the plan cannot be read, or something that it says was typed as well.
+        ValueError: the plan cannot be read, or something that it says was typed as well.
     """
     typed = {"--schedule-file": file, "--ranks": ranks, "--micro-batches": micro_batches, "--option": options}
     typed["--recompute"] = recompute
     also = next((option for option, value in typed.items() if value is not None), None)
     if also is not None:
         raise ValueError(f"{also} goes without --plan: the plan in {plan} says what it is")
-    return read_plan(plan).schedule
+    try:
+        return read_plan(plan).schedule
+    except OSError as error:
+        raise ValueError(f"--plan {plan}: {error.strerror}") from None
 
 
 def recompute_mode(text: str) -> Any:

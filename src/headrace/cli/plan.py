@@ -36,8 +36,8 @@ def plan(
     layers: Annotated[int, typer.Option(help="Transformer blocks of gpt.")] = _DEFAULT.layers,
     dim: Annotated[int, typer.Option(help="Width of gpt.")] = _DEFAULT.dim,
     heads: Annotated[int, typer.Option(help="Attention heads of gpt.")] = _DEFAULT.heads,
-    seq: Annotated[int, typer.Option(help="Tokens per row.")] = _DEFAULT.sequence,
-    batch: Annotated[int, typer.Option(help="Rows per step.")] = _DEFAULT.batch,
+    seq: Annotated[int, typer.Option(help="Tokens per row of gpt.")] = _DEFAULT.sequence,
+    batch: Annotated[int, typer.Option(help="Rows per step; a module:function brings its own.")] = _DEFAULT.batch,
     ranks: Annotated[int, typer.Option(help="Ranks that there are.")] = _DEFAULT.ranks,
     hardware: Annotated[
         str | None,
@@ -47,20 +47,26 @@ def plan(
         ),
     ] = None,
     memory: Annotated[
-        str | None, typer.Option(help="Of each rank, such as 16GiB.", show_default="that of --hardware")
+        str | None, typer.Option(help="Memory of each rank, such as 16GiB.", show_default="that of --hardware")
     ] = None,
     schedules: Annotated[
-        str | None, typer.Option(help="To choose from, separated by commas.", show_default="all that ask nothing")
+        str | None,
+        typer.Option(
+            help="Schedules to choose from, separated by commas.", show_default="all that need nothing of the model"
+        ),
     ] = None,
     micro_batches: Annotated[
         str | None, typer.Option(help="Numbers to choose from, separated by commas.", show_default="p to 8p")
     ] = None,
-    replicas: Annotated[str, typer.Option(help="Data-parallel degrees to choose from, by commas.")] = "1",
+    replicas: Annotated[str, typer.Option(help="Data-parallel degrees to choose from, separated by commas.")] = "1",
     recompute: Annotated[
         str, typer.Option(help="What may be recomputed to fit: never, stage (as a whole), or layer (single ones, too).")
     ] = "layer",
     search: Annotated[bool, typer.Option(help="Look for a faster order of actions than the catalogue's.")] = False,
-    optimizer_bytes: Annotated[float, typer.Option(help="Its state, in bytes per byte of what learns.")] = 2,
+    optimizer_bytes: Annotated[
+        float,
+        typer.Option(help="Bytes of optimizer state per byte of trained parameters: 2 for Adam, 0 for plain SGD."),
+    ] = 2,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Write the plan to this file.")] = None,
     export: Annotated[
         str | None, typer.Option(help="Print only the cut for megatron or torchtitan, or the schedule for torch.")
@@ -161,8 +167,7 @@ def _print(made: "Plan", memory: Any) -> None:
             )
         )
     say(table(("stage", "rank", "layers", "forward", "backward", "recomputes"), rows))
-    gap = f"{percent(predicted.gap)} above the lower bound of {seconds(predicted.lower_bound)}"
-    say(f"\nstep {seconds(predicted.step_seconds)}, {gap}; bubble {percent(predicted.bubble_fraction)}")
+    say(f"\n{predicted}; bubble {percent(predicted.bubble_fraction)}")
     limit = "no limit" if memory is None else f"of {_limit(memory)}"
     say(f"memory of the fullest rank {size(max(predicted.peak_bytes))}, {limit}\n")
     others = [

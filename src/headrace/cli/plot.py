@@ -66,7 +66,7 @@ def memory(
     layers: Annotated[int, typer.Option(help="Transformer blocks of gpt.")] = 8,
     dim: Annotated[int, typer.Option(help="Width of gpt.")] = 64,
     heads: Annotated[int, typer.Option(help="Attention heads of gpt.")] = 4,
-    seq: Annotated[int, typer.Option(help="Tokens per row.")] = 64,
+    seq: Annotated[int, typer.Option(help="Tokens per row of gpt.")] = 64,
     batch: Annotated[int, typer.Option(help="Rows per step, N.")] = 32,
     ranks: Annotated[int, typer.Option(help="How many ranks, K.")] = 4,
     micro_batches: Annotated[str, typer.Option(help="Numbers of micro-batches, M.")] = "1,2,4,8,16,32",
@@ -129,8 +129,8 @@ def throughput(
     layers: Annotated[int, typer.Option(help="Transformer blocks of gpt.")] = 8,
     dim: Annotated[int, typer.Option(help="Width of gpt.")] = 128,
     heads: Annotated[int, typer.Option(help="Attention heads of gpt.")] = 4,
-    seq: Annotated[int, typer.Option(help="Tokens per row.")] = 128,
-    batch: Annotated[int, typer.Option(help="Rows per step.")] = 32,
+    seq: Annotated[int, typer.Option(help="Tokens per row of gpt.")] = 128,
+    batch: Annotated[int, typer.Option(help="Rows per step; a module:function brings its own.")] = 32,
     ranks: Annotated[str, typer.Option(help="Numbers of ranks, K.")] = "1,2,4,8",
     run: Annotated[
         str | None,
@@ -141,7 +141,10 @@ def throughput(
         str | None, typer.Option(help="A device that is not here, such as v100-16g, or a TOML file; else it measures.")
     ] = None,
     schedules: Annotated[
-        str | None, typer.Option(help="To choose from, separated by commas.", show_default="all that ask nothing")
+        str | None,
+        typer.Option(
+            help="Schedules to choose from, separated by commas.", show_default="all that need nothing of the model"
+        ),
     ] = None,
     out: Annotated[Path | None, _OUT] = None,
     as_json: Annotated[bool, _JSON] = False,

@@ -9,9 +9,11 @@ from headrace.cli.output import print_json, stdout, user_arguments
 
 
 def report(
-    run_dir: Annotated[Path, typer.Argument(help="The folder of a finished run, as headrace train leaves it.")],
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="The file to write.", show_default="RUN_DIR/report.html")
+    run: Annotated[
+        Path, typer.Argument(metavar="RUN_DIR", help="The folder of a finished run, as headrace train leaves it.")
+    ],
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="The file to write.", show_default="RUN_DIR/report.html")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object with the path.")] = False,
 ) -> None:
@@ -19,7 +21,7 @@ def report(
     from headrace.report.page import write_report
 
     with user_arguments("report"):
-        path = write_report(run_dir, output)
+        path = write_report(run, out)
     if as_json:
         print_json({"report": str(path)})
     else:

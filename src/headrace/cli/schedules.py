@@ -73,7 +73,9 @@ def _as_data(entry: Entry | Refused) -> dict[str, object]:
 @schedules.command(name="check")
 def check_file(
     *,
-    file: Annotated[str, typer.Argument(help="A file in grid notation (see `simulate --text`), or - for stdin.")],
+    file: Annotated[
+        str, typer.Argument(metavar="FILE", help="A file in grid notation (see `simulate --text`), or - for stdin.")
+    ],
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Prove that a schedule in grid notation is complete and cannot deadlock; exit code 1 and the reason if not."""

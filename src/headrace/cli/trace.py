@@ -12,9 +12,11 @@ from headrace.units import seconds
 
 def trace(
     *,
-    run: Annotated[Path, typer.Argument(metavar="RUN_DIR", help="What headrace train --out wrote.")],
+    run: Annotated[
+        Path, typer.Argument(metavar="RUN_DIR", help="The folder of a finished run, as headrace train leaves it.")
+    ],
     out: Annotated[
-        Path | None, typer.Option("-o", "--out", help="The file to write.", show_default="RUN_DIR/trace.json")
+        Path | None, typer.Option("--out", "-o", help="The file to write.", show_default="RUN_DIR/trace.json")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:

@@ -34,7 +34,9 @@ def train(
     schedule: Annotated[str, typer.Option(help="A schedule: see headrace schedules.")] = "1f1b",
     schedule_file: FileOption = None,
     option: OptionsOption = None,
-    plan: Annotated[Path | None, typer.Option(help="A plan of headrace plan: its schedule and its cut.")] = None,
+    plan: Annotated[
+        Path | None, typer.Option(help="A plan of headrace plan for a model of these sizes: its schedule and its cut.")
+    ] = None,
     recompute: Annotated[
         str | None,
         typer.Option(
@@ -68,7 +70,7 @@ def train(
         ),
     ] = None,
     tensorboard: Annotated[
-        Path | None, typer.Option(help="Folder for TensorBoard: pip install headrace[tensorboard].")
+        Path | None, typer.Option(help="Folder for TensorBoard, which the extra `tensorboard` of the package installs.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object at the end.")] = False,
 ) -> None:

@@ -13,7 +13,9 @@ from headrace.report.tables import table
 
 def verify(
     *,
-    ranks: Annotated[str | None, typer.Option(help="Numbers of ranks.", show_default="1,2,4, or torchrun's")] = None,
+    ranks: Annotated[
+        str | None, typer.Option(help="Numbers of ranks, separated by commas.", show_default="1,2,4, or torchrun's")
+    ] = None,
     micro_batches: Annotated[str, typer.Option(help="Numbers of micro-batches, separated by commas.")] = "1,3,8",
     schedule: Annotated[str, typer.Option(help="Schedules, separated by commas.")] = "gpipe,1f1b",
     recompute: Annotated[

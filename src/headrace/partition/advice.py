@@ -1,7 +1,8 @@
 """Why no cut fits, and what would: every way out that is named was tried.
 
-    rank 0 needs 3.1 GiB more: recompute='stage' (stage 0), or 6 ranks, or 9.4 GiB on every rank
-    ╰─ the least that one rank alone would have to grow     ╰─ the least that all would have to grow together
+    what would help: 3.1 GiB more on rank 0 alone, or recompute='stage' (stage 0), or 6 ranks, or 9.4 GiB on every rank
+                     ╰─ the least that one rank would have to grow                               │
+                                                the least that all would have to grow together ──╯
 
 With one stage a rank both numbers are exact. A span's smallest size only grows with its end, so
 
@@ -56,12 +57,14 @@ def refuse(problem: Problem, solve: Solve) -> NoCutFits:
         ways.append(f"{size(everyone)} more on every rank")
     else:
         ways.append(f"memory={size(limit + everyone)} for every rank")
-    who, (rank, missing) = "every rank", (None, everyone)
     if alone is not None:
-        who, (rank, missing) = f"rank {alone[0]}", alone
+        rank, missing = alone
+        helps = _either([f"{size(missing)} more on rank {rank} alone", *ways])
+        message = f"{what} fits into memory; what would help: {helps}"
+        return NoCutFits(message, "memory", rank, missing, tuple(ways))
     tried = "" if problem.one_stage_a_rank else ", of those that were tried,"
-    message = f"{what}{tried} fits into memory; {who} needs {size(missing)} more: {_either(ways)}"
-    return NoCutFits(message, "memory", rank, missing, tuple(ways))
+    message = f"{what}{tried} fits into memory; every rank needs {size(everyone)} more: {_either(ways)}"
+    return NoCutFits(message, "memory", None, everyone, tuple(ways))
 
 
 def size(value: Bytes) -> str:

@@ -204,7 +204,7 @@ def refuse_stale(plan: Plan, model: nn.Sequential, rows: int | None = None) -> N
     if plan.fingerprint and plan.fingerprint != mine:
         raise ValueError(
             f"the plan is for another model: its fingerprint is {plan.fingerprint[:8]}…, this model's {mine[:8]}…. "
-            "Plan again for this one"
+            "Plan again for this one, or make the other: layers and sizes must be the same"
         )
     if not plan.fingerprint and plan.layers != tuple(CutModel(model, 1).layers):
         raise ValueError(f"the plan is for the layers {', '.join(plan.layers)}, which this model does not have")

@@ -31,6 +31,7 @@ from headrace.schedule.numbers import at_least
 from headrace.schedule.schedule import Schedule
 from headrace.schedule.text import parse
 from headrace.spelling import meant
+from headrace.units import percent, seconds
 
 VERSION: Final = 3
 
@@ -60,6 +61,10 @@ class Predicted:
     def gap(self) -> float:
         """(step − lower bound) ÷ step."""
         return (self.step_seconds - self.lower_bound) / self.step_seconds if self.step_seconds else 0.0
+
+    def __str__(self) -> str:
+        above = f"{percent(self.gap)} of it above the lower bound of {seconds(self.lower_bound)}"
+        return f"step {seconds(self.step_seconds)}, {above}"
 
 
 @dataclass(frozen=True)
@@ -168,6 +173,13 @@ class Plan:
         """The names of each stage's layers."""
         rest = iter(self.layers)
         return tuple(tuple(next(rest) for _ in range(count)) for count in self.cut)
+
+    def __str__(self) -> str:
+        size = f"{self.ranks} ranks{'' if self.replicas == 1 else f', {self.replicas} replicas'}, batch {self.batch}"
+        what = f"{self.schedule.name} with m={self.micro_batches}, cut {', '.join(map(str, self.cut))}"
+        named = [*map(str, self.recomputes), *map(repr, self.recomputed_layers)]
+        again = f", recompute={{{', '.join(named)}}}" if named else ""
+        return f"{size}: {what}{again}; {self.predicted}"
 
     def to_json(self) -> str:
         """The file's text."""

@@ -1,12 +1,16 @@
 """Tables for people, all in one look. What they say is decided by whoever prints them."""
 
 from collections.abc import Collection, Iterable, Sequence
+from typing import Final
 
 from rich import box
 from rich.table import Table
 
 from headrace.timeline import Timeline
 from headrace.units import percent, seconds
+
+_SHORT: Final = 24
+"""Names of so many characters stay in one piece."""
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[object]], title: str | None = None) -> Table:
@@ -16,12 +20,16 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[object]], title: str |
         ValueError: a row has another number of cells than there are columns.
     """
     made = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
-    for index, column in enumerate(columns):
-        made.add_column(column, justify="right" if index else "left")
-    for row in rows:
+    lines = [tuple(map(str, row)) for row in rows]
+    for row in lines:
         if len(row) != len(columns):
             raise ValueError(f"a row has {len(row)} cells, but the table has {len(columns)} columns: {row!r}")
-        made.add_row(*map(str, row))
+    short = all(len(row[0]) <= _SHORT for row in lines)
+    for index, column in enumerate(columns):
+        # where a terminal is narrow: nothing is cut off, and of a name that people type nothing goes to a second line
+        made.add_column(column, justify="right" if index else "left", overflow="fold", no_wrap=not index and short)
+    for row in lines:
+        made.add_row(*row)
     return made
 
 

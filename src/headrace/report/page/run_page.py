@@ -85,7 +85,7 @@ def _facts(run: Run, data: dict[str, Any]) -> Iterator[Fact]:
     if whole:
         rows = run.profile.batch * run.config.get("sequence", 1)
         what = "tokens" if "sequence" in run.config else "rows"
-        yield Fact("throughput", f"{rows / whole:,.0f}", f"{what} per second, {seconds(whole)} a step")
+        yield Fact("throughput", f"{rows / whole:,.0f}", f"{what} per second, {seconds(whole)} in the median step")
     if run.steps:
         yield Fact("loss", f"{run.steps[-1].loss:.3f}", f"from {run.steps[0].loss:.3f} in {len(run.steps):,} steps")
     ranks = data["memory"]["ranks"]

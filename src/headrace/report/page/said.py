@@ -17,6 +17,7 @@ from headrace.timeline import Timeline
 from headrace.units import seconds, size
 
 _NOT_ASKED: Final = ("version", "grid")
+_SPELLED: Final = {"micro_batches": "micro-batches", "warm_up": "warm-up"}
 
 
 def in_one_line(run: Run) -> str:
@@ -64,16 +65,16 @@ def alternatives_said(run: Run) -> Iterator[str]:
     yield paragraph(f"With the costs that the step has shown: {run.again}.")
     yield _alternatives(run.again.plan, "What planning again chooses over")
     yield paragraph(
-        "headrace plan --from with the folder of this run writes that plan; --micro-batches, --memory and --schedules "
-        "give it more to choose from, and headrace train --plan runs it.",
+        "headrace plan --from RUN_DIR -o plan.json, RUN_DIR being the folder of this run, writes that plan, and "
+        "headrace train --plan plan.json runs it; --micro-batches, --memory and --schedules give more to choose from.",
         "note",
     )
 
 
 def asked_for(run: Run) -> str:
     """The configuration."""
-    asked = ((name.replace("_", " "), _value(value)) for name, value in run.config.items() if name not in _NOT_ASKED)
-    return settings(asked)
+    asked = ((name, value) for name, value in run.config.items() if name not in _NOT_ASKED)
+    return settings((_SPELLED.get(name, name.replace("_", " ")), _value(value)) for name, value in asked)
 
 
 def _alternatives(plan: Plan, caption: str) -> str:

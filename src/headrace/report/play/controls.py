@@ -138,7 +138,7 @@ def form(names: list[str]) -> str:
     """
     every = tuple((name, name) for name in names)
     schedules = Select("schedule", "Schedule", (*every, OWN_ROWS))
-    beside = Select("beside", "Beside it", (("", "nothing"), *every))
+    beside = Select("beside", "Compare with", (("", "nothing"), *every))
     about = '<p class="note" id="about"></p>'
     return (
         '<form id="controls" aria-label="Controls">'

@@ -110,7 +110,7 @@ const Memory = (() => {
 
     fillTable() {
       const limited = this.ranks.some(({ limit }) => limit);
-      const head = ["rank", "most", "at", ...(limited ? ["limit", "of it"] : [])];
+      const head = ["rank", "most", "at", ...(limited ? ["limit", "used"] : [])];
       const rows = this.ranks.map(({ name, points, peak, limit }) => {
         const [at] = points.find(([, bytes]) => bytes === peak) || [0];
         const against = limit ? [Units.bytes(limit), Units.percent(peak / limit)] : ["–", "–"];

@@ -8,12 +8,14 @@ const Bytes = (() => {
   /** Per rank, [seconds, bytes] wherever the bytes change, the first at 0. `memory`: the fields of headrace Memory. */
   function overTime(schedule, timeline, memory) {
     const stages = schedule.lanes[0].length;
-    const names = ["activations", "for_weight", "stage_input", "parameters", "version"];
+    const names = ["activations", "for_weight", "stage_input", "parameters", "version", "shared"];
     const of = Object.fromEntries(names.map((name) => [name, spread(memory[name], stages)]));
     return schedule.rows.map((row, rank) => {
       const always = Rows.stagesOf(schedule, rank).reduce((sum, stage) => sum + of.parameters[stage], 0);
       const moments = [[0, always]];
-      changes(schedule, row, of).forEach(([takes, leaves], at) => {
+      const between = betweenStages(schedule, row, rank, of);
+      ofStages(schedule, row, of).forEach(([taken, left], at) => {
+        const [takes, leaves] = [taken + between[at][0], left + between[at][1]];
         const { start, end } = timeline.tracks[rank][at];
         if (takes) moments.push([start, takes]);
         if (leaves) moments.push([end, leaves]);
@@ -23,9 +25,12 @@ const Bytes = (() => {
     });
   }
 
-  /** What each action of a row takes at its begin and at its end; less than 0 where it gives back. */
-  function changes(schedule, row, of) {
-    const recomputed = new Set(row.filter(({ kind }) => kind === "R").map(({ stage, k }) => `${stage},${k}`));
+  const recomputedIn = (row) =>
+    new Set(row.filter(({ kind }) => kind === "R").map(({ stage, k }) => `${stage},${k}`));
+
+  /** What each action of a row takes at its begin and at its end, each stage by itself; less than 0 to give back. */
+  function ofStages(schedule, row, of) {
+    const recomputed = recomputedIn(row);
     const { stashes, drops } = Versions.stashed(schedule, row);
     return row.map(({ stage, kind, k }, at) => {
       let [takes, leaves] = [0, 0];
@@ -38,6 +43,25 @@ const Bytes = (() => {
         takes + (stashes.has(at) ? of.version[stage] : 0),
         leaves - (drops.has(at) ? of.version[stage] : 0),
       ];
+    });
+  }
+
+  /** The same of what waits between two stages of a rank, less what both keep: an output, then a gradient. */
+  function betweenStages(schedule, row, rank, of) {
+    const stages = schedule.lanes[0].length;
+    const recomputed = recomputedIn(row);
+    const here = (stage, k) => 0 <= stage && stage < stages && Rows.rankOf(schedule, stage, k) === rank;
+    const both = (stage, k) => (recomputed.has(`${stage - 1},${k}`) ? 0 : of.shared[stage]);
+    return row.map(({ stage, kind, k }) => {
+      let [takes, leaves] = [0, 0];
+      if (kind === "F") {
+        if (here(stage - 1, k)) takes -= of.stage_input[stage];
+        if (here(stage + 1, k)) takes += of.stage_input[stage + 1] - both(stage + 1, k);
+      } else if (kind === "B" || kind === "I") {
+        if (here(stage + 1, k)) takes -= of.stage_input[stage + 1];
+        if (here(stage - 1, k)) leaves += of.stage_input[stage] + both(stage, k);
+      }
+      return [takes, leaves];
     });
   }
 
