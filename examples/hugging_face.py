@@ -70,6 +70,8 @@ def main() -> None:
     options.add_argument("--micro-batches", type=int, default=4)
     options.add_argument("--steps", type=int, default=5)
     o = options.parse_args()
+    if o.steps < 1:
+        options.error("--steps must be at least 1")
 
     torch.manual_seed(0)
     config = GPT2Config(

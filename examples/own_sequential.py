@@ -38,6 +38,8 @@ def main() -> None:
     options.add_argument("--ranks", type=int, default=2)
     options.add_argument("--steps", type=int, default=20)
     o = options.parse_args()
+    if o.steps < 1:
+        options.error("--steps must be at least 1")
 
     torch.manual_seed(0)  # under torchrun all processes need the same model and the same batches
     model = build()

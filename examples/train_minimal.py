@@ -44,6 +44,8 @@ def main() -> None:
     options.add_argument("--rows", type=int, default=512)
     options.add_argument("--steps", type=int, default=5)
     o = options.parse_args()
+    if o.steps < 1:
+        options.error("--steps must be at least 1")
 
     torch.manual_seed(0)
     blocks = [residual(o.dim) for _ in range(o.layers - 1)]

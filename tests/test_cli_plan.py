@@ -44,6 +44,9 @@ def test_a_plan_measured_here_trains(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert (code, "--micro-batches goes without --plan" in err) == (Exit.USAGE, True)
     code, _, err = run("train", "--plan", "nowhere.json")
     assert (code, err) == (Exit.USAGE, "headrace train: --plan nowhere.json: No such file or directory\n")
+    for option, value in (("--schedule", "1f1b"), ("--recompute", "never")):  # even their defaults
+        code, _, err = run("train", *TINY, *job, option, value)
+        assert (code, f"{option} goes without --plan" in err) == (Exit.USAGE, True)
     code, _, err = run("train", *TINY, *job, "--batch", "12")
     assert (code, "the plan is for batches of 8 rows, not of 12" in err) == (Exit.USAGE, True)
 

@@ -142,6 +142,11 @@ def test_text_can_be_checked():
         (["--forward", "1,,2"], "--forward 1,,2: '' is not a number"),
         (["--backward", "1/0"], "--backward 1/0: '1/0' is not a number"),
         (["--forward", "nan"], "--forward nan: 'nan' is not a number"),
+        (["--forward", "1e999999999"], "--forward 1e999999999: '1e999999999' is out of all range"),
+        (["--backward", "1e-999999999"], "--backward 1e-999999999: '1e-999999999' is out of all range"),
+        (["--forward", "9" * 101], f"--forward {'9' * 101}: '{'9' * 101}' is out of all range"),
+        (["--message", "3"], "--message and --bandwidth go together"),
+        (["--bandwidth", "3"], "--message and --bandwidth go together"),
         (["--transfer", "-1"], "--transfer -1: a cost cannot be negative"),
         (["--forward", "1,2"], "forward has 2 numbers, but the schedule has 4 stages"),
         (["--transfer", "1,2"], "transfer has 2 numbers, but the schedule has 3 hops"),
@@ -232,7 +237,7 @@ def test_check_proves(tmp_path):
         ("0F0\n0B0", Exit.CHECK_FAILED, "row 2, column 1: rank 1 runs 0B0, but rank 0 already holds stage 0"),
         ("0F0,0X0", Exit.USAGE, "FILE {file}: row 1, column 2: '0X0' is not an action"),
         ("", Exit.USAGE, "FILE {file}: there is no row"),
-        ("\xff", Exit.USAGE, "FILE {file}: 'utf-8' codec can't decode"),
+        ("\xff", Exit.USAGE, "{file} is no text: its byte 0 is not UTF-8"),
         (None, Exit.USAGE, "FILE {file}: No such file or directory"),
     ],
 )
@@ -340,6 +345,15 @@ def test_a_file_that_deadlocks_is_refuted(tmp_path):
     result = run("simulate", "--schedule-file", str(file))
     assert result.exit_code != Exit.DONE
     assert "mine deadlocks: rank 0 waits at 0B0 for 0F0" in result.stderr
+
+
+def test_a_file_and_a_name_are_not_both_taken(tmp_path):
+    file = tmp_path / "mine.csv"
+    file.write_text("0F0,0B0\n")
+    for command in ("simulate", "train"):
+        result = run(command, "--schedule-file", str(file), "--schedule", "1f1b")
+        assert result.exit_code == Exit.USAGE
+        assert "--schedule goes without --schedule-file" in result.stderr
 
 
 def test_recompute_by_stage():

@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 import headrace as hr
 from headrace.cli.main import app
 from headrace.planner.model import described, measured
+from headrace.runtime.process import processes
 
 X, Y = torch.randn(4, 6), torch.randn(4, 6)
 LOSS = nn.functional.mse_loss
@@ -42,6 +43,18 @@ def test_misuse_is_refused_by_name(batch: Any, options: dict[str, Any], error: A
         measured(model(), batch, LOSS, **given)
     with pytest.raises(error, match=message):
         described(model().to("meta"), batch, LOSS, hardware="cpu", **given)
+
+
+def test_a_loss_per_row_is_refused_for_hardware_too() -> None:
+    with pytest.raises(
+        TypeError, match=r"loss_fn must return one number as a tensor, .*, not a tensor of shape \(4, 6\)"
+    ):
+        described(model().to("meta"), (X, Y), nn.MSELoss(reduction="none"), 1, [1], "cpu")
+
+
+def test_a_cut_for_no_rank_is_refused() -> None:
+    with pytest.raises(ValueError, match="ranks=0 must be at least 1"):
+        hr.measured_cut(model(), X, ranks=0)
 
 
 def test_a_batch_without_data_is_refused() -> None:
@@ -84,3 +97,13 @@ def test_a_users_model_that_cannot_be_trained_ends_with_its_code(
     assert done.exit_code == code, done.output
     assert done.stderr.startswith(f"headrace {command[0]}: ")
     assert says in done.stderr
+
+
+@pytest.mark.parametrize("command", ["plan", "profile"])
+def test_under_torchrun_only_the_first_process_prints_and_writes(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small = ("--layers", "1", "--dim", "8", "--heads", "2", "--seq", "4", "--batch", "4")
+    monkeypatch.setattr(processes, "process_rank", lambda: 1)
+    done = CliRunner().invoke(app, [command, *small, "-o", str(tmp_path / "it.json")])
+    assert (done.exit_code, done.stdout, list(tmp_path.iterdir())) == (0, "", [])

@@ -136,7 +136,7 @@ def test_what_cannot_be_drawn_is_refused_at_once(tmp_path: Path, monkeypatch: py
         assert "it.gif names no kind of picture: let it end with .svg, .png, .pdf" in refused.stderr
     nowhere = run("plot", "bubble", "-o", str(tmp_path / "no" / "it.svg"))
     assert nowhere.exit_code == Exit.USAGE
-    assert "No such file" in nowhere.stderr
+    assert "there is no folder" in nowhere.stderr
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     absent = run("simulate", "--plot", "it.svg")
     assert absent.exit_code == Exit.USAGE

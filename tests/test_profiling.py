@@ -9,6 +9,8 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import nn
 
+from headrace.analytic import load_hardware
+from headrace.analytic.estimate import estimate
 from headrace.models.gpt import gpt, next_byte_loss
 from headrace.partition import partition
 from headrace.profiling import LayerProfile, profile
@@ -357,6 +359,16 @@ def test_a_sample_that_needs_a_gradient_gets_one_computed_but_not_stored():
 def test_a_layer_that_occurs_twice_is_measured_twice():
     layer = nn.Linear(3, 3)
     assert profile(nn.Sequential(layer, layer), torch.randn(2, 3)).names == ("0", "1")
+
+
+def test_tied_weights_count_once_and_buffers_count_measured_or_described():
+    layers = [nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Linear(4, 4)]
+    layers[2].weight = layers[0].weight
+    model, x = nn.Sequential(*layers), torch.randn(2, 4)
+    measured = profile(model, x).layer_costs(2)
+    described = estimate(model, x, load_hardware("cpu"), optimizer="adam")
+    assert measured.parameters == described.parameters == (80, 32 + 40, 16)
+    assert measured.trained == described.trained == (240, 96, 48)
 
 
 def test_an_error_in_a_layer_says_which():

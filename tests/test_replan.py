@@ -438,7 +438,7 @@ def test_the_command_plans_again_and_leaves_what_the_next_plan_needs(
     plan = tmp_path / "next.json"
     again = CliRunner().invoke(app, ["plan", "--from", str(out), "--schedules", "gpipe", "--out", str(plan)])
     assert again.exit_code == 0, again.output
-    assert again.stdout.startswith("re-planning ")
+    assert again.stdout.startswith(("re-planning ", "nothing to gain: "))  # which, the run's seconds decide
     assert read_plan(plan).schedule.name == "gpipe"
     taken = CliRunner().invoke(app, ["train", *size, "--steps", "2", "--plan", str(plan), "--json"])
     assert taken.exit_code == 0, taken.output

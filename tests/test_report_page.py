@@ -194,7 +194,10 @@ def _old(file: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        (lambda run: (run / "profile.json").unlink(), "holds no finished run: profile.json cannot be read"),
+        (
+            lambda run: (run / "profile.json").unlink(),
+            "No such file or directory). The run in it did not end: train again",
+        ),
         (lambda run: (run / "metrics.jsonl").unlink(), "holds no finished run: metrics.jsonl cannot be read"),
         (lambda run: _old(run / "profile.json"), "profile.json: version is 0"),
         (lambda run: _old(run / "timeline.json"), "timeline.json: version is 0"),

@@ -133,6 +133,8 @@ def test_learning_rate_warms_up_and_falls_to_a_twentieth() -> None:
         ({"recompute": "layer", "plan": "plan.json"}, "recompute='layer' goes without plan="),
         ({"ranks": 9, "layers": 2}, "ranks=9"),
         ({"learning_rate": 0.0}, "learning_rate=0.0"),
+        ({"learning_rate": float("inf")}, "learning_rate=inf must be above 0 and finite"),
+        ({"seed": 2**64}, "seed=18446744073709551616 must be less than"),
         ({"device": "tpu"}, "device='tpu'"),
         ({"schedule": "pipedream"}, "schedule 'pipedream' is asynchronous"),
         ({"schedule": "zb-v", "ranks": 4, "layers": 4}, "schedule 'zb-v' has 8 stages, but layers=4 blocks"),

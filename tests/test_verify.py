@@ -85,6 +85,44 @@ def test_a_missing_gradient_is_infinitely_far() -> None:
 SMALL = ["--layers", "1", "--dim", "8", "--seq", "6", "--batch", "5", "--ranks", "1,2", "--micro-batches", "3"]
 
 
+def test_a_gradient_that_a_pipeline_does_not_give_is_missed(monkeypatch: pytest.MonkeyPatch) -> None:
+    step = pipeline.Pipeline.step
+
+    def forgetful(self: Any, x: Any, y: Any) -> Tensor:
+        loss = step(self, x, y)
+        dict(self.named_parameters())["4.bias"].grad = None
+        return loss
+
+    monkeypatch.setattr(pipeline.Pipeline, "step", forgetful)
+    model = nn.Sequential(*(nn.Linear(6, 6) for _ in range(5)))
+    x, y = torch.randn(4, 6), torch.randn(4, 6)
+    found = verify(model, nn.MSELoss(), (x, y), ranks=(2,), schedules=("1f1b",), recompute=("never",), steps=1)
+    assert not found
+    assert str(found.comparisons[0].gradients) == "differ by inf: step 1: 4.bias"
+
+
+def test_what_is_not_a_number_in_either_is_no_difference() -> None:
+    def loss(output: Tensor, target: Tensor) -> Tensor:
+        return nn.functional.mse_loss(output, target) * float("nan")
+
+    model, batch = nn.Sequential(nn.Linear(6, 6), nn.Linear(6, 6)), (torch.randn(4, 6), torch.randn(4, 6))
+    assert verify(model, loss, batch, ranks=(2,), schedules=("1f1b",), recompute=("never",))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "error", "message"),
+    [
+        ({"steps": 0}, ValueError, "steps=0 must be at least 1"),
+        ({"ranks": ()}, ValueError, "ranks is empty, so nothing would be compared"),
+        ({"schedules": "1f1b"}, TypeError, r"schedules='1f1b' must be a sequence, such as \['1f1b'\]"),
+        ({"ranks": 2}, TypeError, r"ranks=2 must be a sequence, such as \[2\]"),
+    ],
+)
+def test_what_compares_nothing_is_refused(wrong: dict[str, Any], error: Any, message: str) -> None:
+    with pytest.raises(error, match=message):
+        verify(_model(), nn.CrossEntropyLoss(), _batch(), **wrong)
+
+
 def test_the_command_prints_a_table(monkeypatch: pytest.MonkeyPatch) -> None:
     done = CliRunner().invoke(app, ["verify", *SMALL])
     assert done.exit_code == 0, done.output

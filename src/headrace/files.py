@@ -48,6 +48,18 @@ def from_json(text: str, what: str) -> Any:
         raise ValueError(f"{what} is no JSON: {error}") from None
 
 
+def check_target(path: Path) -> None:
+    """Whether a file can be written to `path`, before it is worth computing what goes into it.
+
+    Raises:
+        ValueError: it is a folder, or in none that is there.
+    """
+    if path.is_dir():
+        raise ValueError(f"{path} is a folder: name a file in it")
+    if not path.parent.is_dir():
+        raise ValueError(f"{path} cannot be written: there is no folder {path.parent}")
+
+
 def as_json(number: float) -> float | None:
     """`number` as JSON can say it: null for NaN and infinities, such as the loss of a run that diverged."""
     return number if isfinite(number) else None

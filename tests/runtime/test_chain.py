@@ -3,6 +3,7 @@
 from collections import OrderedDict
 
 import pytest
+import torch
 from torch import nn
 
 from headrace.runtime.model.chain import layers_of
@@ -41,3 +42,10 @@ def test_the_default_cut_is_as_even_as_it_goes(layers: int, stages: int, cut: tu
     assert [list(of_stage) for of_stage in model.stage_layers] == [
         [str(first + i) for i in range(count)] for first, count in zip(model.first_layer, model.cut, strict=True)
     ]
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_torchscript_is_refused() -> None:
+    scripted = torch.jit.script(nn.Linear(2, 2))
+    with pytest.raises(TypeError, match=r"layer 1.0 is TorchScript, .* compile that with torch\.compile"):
+        layers_of(nn.Sequential(nn.Linear(2, 2), nn.Sequential(scripted)))

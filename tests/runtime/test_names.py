@@ -168,6 +168,15 @@ def test_weights_tied_across_stages_are_refused_by_both_names() -> None:
         hr.Pipeline(again, mse, ranks=2, micro_batches=1, cut=(2, 4))
 
 
+def test_an_even_cut_leaves_tied_layers_together() -> None:
+    model = nn.Sequential(*(nn.Linear(DIM, DIM) for _ in range(4)))
+    model[2].weight = model[1].weight
+    assert hr.Pipeline(model, mse, ranks=2, micro_batches=1).cut in {(1, 3), (3, 1)}
+    model[3].weight = model[0].weight
+    with pytest.raises(ValueError, match=r"1.weight in stage 0 and 2.weight in stage 1 are the same parameter"):
+        hr.Pipeline(model, mse, ranks=2, micro_batches=1)
+
+
 def test_it_tells_what_it_is() -> None:
     pipe = hr.Pipeline(nn.Sequential(nn.Linear(DIM, DIM), Do(abs)), mse, ranks=2, micro_batches=3)
     assert repr(pipe) == "<Pipeline 1f1b: 2 ranks, 3 micro-batches, cut (1, 1)>"

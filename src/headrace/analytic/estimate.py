@@ -9,16 +9,17 @@ The work of a layer is counted exactly, the seconds are a model of the hardware 
 cuts, schedules and sizes, not to the millisecond.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from headrace.analytic.chain import Traced, trace_chain
 from headrace.analytic.hardware import Hardware
 from headrace.costs import Bytes
 from headrace.layer_costs import LayerCosts
+from headrace.runtime.model.tied import first_held
 from headrace.runtime.stage.boundary import Value, take_apart
 
 OPTIMIZERS: Final = {"sgd": 0, "momentum": 4, "rmsprop": 4, "adam": 8}
@@ -75,7 +76,7 @@ def estimate(
         transient[-1] = max(transient[-1], loss.trace.transient)
     forward, backward_input, backward_weight = zip(*seconds, strict=True)
     activations, for_weight = zip(*kept, strict=True)
-    sizes = [_parameters(one.layer, dtype, state) for one in traced]
+    sizes = [_parameters(held, dtype, state) for held in first_held(one.layer for one in traced)]
     return LayerCosts(
         names=tuple(one.name for one in traced),
         rows=_rows(sample),
@@ -113,10 +114,10 @@ def _fused(one: Traced) -> list[Bytes]:
     ]
 
 
-def _parameters(layer: nn.Module, dtype: torch.dtype | None, state: Bytes) -> tuple[Bytes, Bytes]:
+def _parameters(held: Iterable[Tensor], dtype: torch.dtype | None, state: Bytes) -> tuple[Bytes, Bytes]:
     """Bytes of weights and buffers, and of gradients and optimizer state."""
     own = trained = 0.0
-    for tensor in (*layer.parameters(), *layer.buffers()):
+    for tensor in held:
         size = (dtype if dtype is not None and tensor.is_floating_point() else tensor.dtype).itemsize
         own += tensor.numel() * size
         if isinstance(tensor, nn.Parameter) and tensor.requires_grad:

@@ -80,28 +80,37 @@ def chosen_schedule(
     return order if mode == "never" else add_recompute(order, mode)
 
 
-def planned_schedule(
-    plan: Path,
-    file: str | None,
-    ranks: int | None,
-    micro_batches: int | None,
-    options: Sequence[str] | None,
-    recompute: str | None,
-) -> Schedule:
+def planned_schedule(context: typer.Context, plan: Path) -> Schedule:
     """The schedule of a plan, which says all there is.
+
+    Args:
+        context: says which options were typed.
+        plan: the file.
 
     Raises:
         ValueError: the plan cannot be read, or something that it says was typed as well.
     """
-    typed = {"--schedule-file": file, "--ranks": ranks, "--micro-batches": micro_batches, "--option": options}
-    typed["--recompute"] = recompute
-    also = next((option for option, value in typed.items() if value is not None), None)
-    if also is not None:
-        raise ValueError(f"{also} goes without --plan: the plan in {plan} says what it is")
+    refuse_typed(
+        context,
+        ("schedule", "schedule_file", "ranks", "micro_batches", "option", "recompute"),
+        f"goes without --plan: the plan in {plan} says what it is",
+    )
     try:
         return read_plan(plan).schedule
     except OSError as error:
         raise ValueError(f"--plan {plan}: {error.strerror}") from None
+
+
+def refuse_typed(context: typer.Context, options: Sequence[str], why: str) -> None:
+    """Refuse options that would be ignored, even where what was typed is their default.
+
+    Raises:
+        ValueError: one of `options` was typed; the message names it and says `why`.
+    """
+    for name in options:
+        source = context.get_parameter_source(name)
+        if source is not None and source.name == "COMMANDLINE":
+            raise ValueError(f"--{name.replace('_', '-')} {why}")
 
 
 def recompute_mode(text: str) -> Any:

@@ -59,12 +59,20 @@ def fail(command: str, message: object, code: Exit) -> NoReturn:
 def user_arguments(command: str) -> Iterator[None]:
     """Within, a ValueError, TypeError or OSError is the user's: it ends `command` with exit code 2 and its message.
 
+    Where a rank failed the exit code is 4, and its message has the traceback.
+
     Wrap only what turns arguments into objects, lest a mistake of ours pass for one of theirs.
     """
     try:
         yield
     except (ValueError, TypeError, OSError) as error:
         fail(command, "\n".join((str(error), *getattr(error, "__notes__", ()))), Exit.USAGE)
+    except RuntimeError as error:
+        from headrace.runtime.failure import PipelineFailure  # torch is there by now
+
+        if isinstance(error, PipelineFailure):
+            fail(command, error, Exit.WORKER_FAILED)
+        raise
 
 
 def make_output_robust() -> None:

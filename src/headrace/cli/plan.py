@@ -11,6 +11,7 @@ from headrace.analytic.hardware import hardware_names
 from headrace.cli.exits import Exit
 from headrace.cli.output import fail, print_json, stdout, user_arguments
 from headrace.cli.typed import whole_numbers
+from headrace.files import check_target
 from headrace.report.tables import first_to_last, in_runs, table
 from headrace.train.config import TrainConfig
 from headrace.units import percent, seconds, size
@@ -78,7 +79,7 @@ def plan(
     from headrace.cli.plan_again import planned_again
     from headrace.planner import NoPlanFits, make_plan
     from headrace.planner.model import described, fingerprint, measured
-    from headrace.runtime.failure import PipelineFailure
+    from headrace.runtime.process.processes import process_rank
 
     def planned() -> "tuple[Plan, Any]":
         """A plan for the model, and the memory that it had to fit into."""
@@ -105,6 +106,8 @@ def plan(
         return made, request.memory
 
     with user_arguments("plan"):
+        if out is not None:
+            check_target(out)
         if export not in (None, *_EXPORTS):
             raise ValueError(f"--export {export} is unknown: choose one of {', '.join(_EXPORTS)}")
         names = None if schedules is None else schedules.split(",")
@@ -119,8 +122,8 @@ def plan(
                 typer.echo(f"{again}\n", err=as_json or export is not None)
         except NoPlanFits as nothing:
             fail("plan", nothing, Exit.NO_PLAN)
-        except PipelineFailure as failure:
-            fail("plan", failure, Exit.WORKER_FAILED)
+        if process_rank() > 0:
+            return
         if out is not None:
             out.write_text(made.to_json() + "\n", encoding="utf-8")
     if export is not None:

@@ -6,6 +6,7 @@ from typing import Any
 
 import typer
 
+from headrace.cli.chosen import refuse_typed
 from headrace.planner.build_plan import version_of
 from headrace.planner.replan import Replanned, replan
 from headrace.planner.run_profile import read_run
@@ -35,10 +36,7 @@ def planned_again(
         ValueError: it is no finished run, it was measured with another torch, or an option was typed for which the
             run has the answer.
     """
-    for name in _SAID_BY_THE_RUN:
-        typed = context.get_parameter_source(name)
-        if typed is not None and typed.name == "COMMANDLINE":
-            raise ValueError(f"--{name.replace('_', '-')} goes without --from: the run in {folder} says what it is")
+    refuse_typed(context, _SAID_BY_THE_RUN, f"goes without --from: the run in {folder} says what it is")
     run, measured = read_run(folder)
     if run.torch.split("+")[0] != version_of("torch").split("+")[0]:
         raise ValueError(

@@ -81,6 +81,7 @@ def memory(
 
     with user_arguments("plot memory"):
         _check(out)
+        at_least(1, ranks=ranks, batch=batch)
         counts = _numbers("--micro-batches", micro_batches)
         chosen = chosen_model(model, meta=False, batch=batch, layers=layers, dim=dim, heads=heads, sequence=seq)
         found = _peak_memory(chosen, ranks, counts)
@@ -190,12 +191,14 @@ def _throughput_at(
 
     from headrace.planner import make_plan
     from headrace.planner.model import described, measured
+    from headrace.runtime.batch.microbatch import count_rows
     from headrace.train.throughput import rows_per_second
 
     batch = chosen.x, chosen.y
     if hardware is None:
+        counts = [m for m in (ranks, 2 * ranks, 4 * ranks, 8 * ranks) if m <= count_rows("x", chosen.x)]
         company = min(ranks, max(2, os.cpu_count() or 1))  # two at least, so that a link is measured
-        found = measured(chosen.model, batch, chosen.loss_fn, company, [ranks, 2 * ranks, 4 * ranks, 8 * ranks])
+        found = measured(chosen.model, batch, chosen.loss_fn, company, counts or None)
     else:
         found = described(chosen.model, batch, chosen.loss_fn, ranks, None, hardware)
     plan = make_plan(replace(found.request(ranks), schedules=schedules))

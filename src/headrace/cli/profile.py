@@ -6,9 +6,9 @@ from typing import Annotated
 
 import typer
 
-from headrace.cli.exits import Exit
-from headrace.cli.output import fail, print_json, stdout, user_arguments
+from headrace.cli.output import print_json, stdout, user_arguments
 from headrace.costs import spread
+from headrace.files import check_target
 from headrace.report.tables import table
 from headrace.train.config import TrainConfig
 from headrace.units import seconds, size
@@ -32,14 +32,15 @@ def profile(
     """Measure each layer's forward, backward and bytes, and the links between ranks."""
     from headrace.cli.model_choice import chosen_model
     from headrace.planner.model import measured
-    from headrace.runtime.failure import PipelineFailure
+    from headrace.runtime.process.processes import process_rank
 
     with user_arguments("profile"):
+        if out is not None:
+            check_target(out)
         chosen = chosen_model(model, meta=False, batch=batch, layers=layers, dim=dim, heads=heads, sequence=seq)
-        try:
-            found = measured(chosen.model, (chosen.x, chosen.y), chosen.loss_fn, ranks, [micro_batches])
-        except PipelineFailure as failure:
-            fail("profile", failure, Exit.WORKER_FAILED)
+        found = measured(chosen.model, (chosen.x, chosen.y), chosen.loss_fn, ranks, [micro_batches])
+        if process_rank() > 0:
+            return
         costs = found.sizes[0]
         slowness = spread("slowness", found.slowness, ranks, "ranks")
         data = {

@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from headrace.cli.output import print_json, stdout, user_arguments
+from headrace.files import check_target
 
 
 def report(
@@ -21,6 +22,8 @@ def report(
     from headrace.report.page import write_report
 
     with user_arguments("report"):
+        if out is not None:
+            check_target(out)
         path = write_report(run, out)
     if as_json:
         print_json({"report": str(path)})

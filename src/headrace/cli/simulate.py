@@ -1,5 +1,6 @@
 """`headrace simulate`: what a schedule would cost, without running anything."""
 
+import re
 from dataclasses import asdict
 from fractions import Fraction
 from pathlib import Path
@@ -8,7 +9,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from headrace.cli.chosen import FileOption, OptionsOption, chosen_schedule
+from headrace.cli.chosen import FileOption, OptionsOption, chosen_schedule, refuse_typed
 from headrace.cli.output import print_json, save_picture, stdout, user_arguments
 from headrace.costs import Costs
 from headrace.report.gantt import gantt
@@ -29,11 +30,15 @@ _SIZE = (4, 8)
 _NOT_ITS_ORDER = {"drain", "stages_per_rank", "segments"}
 """Options that closed forms know of; others make another order than theirs."""
 
+_MOST = 10**100
+_EXPONENT = re.compile(r"[eE][+-]?([0-9_]+)$")
+
 _PER_STAGE = "seconds: one number, or one per stage separated by commas"
 
 
 def simulate(
     *,
+    context: typer.Context,
     schedule: Annotated[str, typer.Option(help=f"One of {', '.join(CATALOGUE)}.")] = "1f1b",
     schedule_file: FileOption = None,
     ranks: Annotated[int | None, typer.Option(help="How many ranks, p.", show_default="4")] = None,
@@ -81,6 +86,10 @@ def simulate(
             raise ValueError("--text and --json are two forms of output: give one of them")
         if not search and (exact or time_limit is not None or in_flight is not None):
             raise ValueError("--time-limit, --exact and --in-flight are options of --search: give it too")
+        if schedule_file is not None:
+            refuse_typed(context, ("schedule",), "goes without --schedule-file, which says all there is")
+        if (bandwidth is None) != (message == "0"):
+            raise ValueError("--message and --bandwidth go together: bytes ÷ bytes per second")
         if plot is not None:
             check_file(plot)
         order = chosen_schedule(schedule, schedule_file, ranks, micro_batches, recompute, option or (), _SIZE)
@@ -156,13 +165,31 @@ def _numbers(option: str, text: str) -> Any:
     found = []
     for part in text.split(","):
         try:
-            value = Fraction(part.strip())
+            value = _fraction(part.strip())
         except (ValueError, ZeroDivisionError):
             raise ValueError(f"{option} {text}: {part!r} is not a number; write {_PER_STAGE}") from None
+        except OverflowError:
+            raise ValueError(f"{option} {text}: {part!r} is out of all range; write {_PER_STAGE}") from None
         if value < 0:
             raise ValueError(f"{option} {text}: a cost cannot be negative")
         found.append(value.numerator if value.denominator == 1 else value)
     return found if len(found) > 1 else found[0]
+
+
+def _fraction(text: str) -> Fraction:
+    """Exactly; but the digits of an exponent are not written out before it is known that they can be.
+
+    Raises:
+        ValueError, ZeroDivisionError: it is no number.
+        OverflowError: it is none that anything could take.
+    """
+    exponent = _EXPONENT.search(text)
+    if exponent is not None and len(exponent[1]) > 2:
+        raise OverflowError
+    value = Fraction(text)
+    if value > _MOST:
+        raise OverflowError
+    return value
 
 
 def _backward(whole: str | None, inputs: str | None, weights: str | None) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from headrace.cli.output import print_json, stdout, user_arguments
+from headrace.files import check_target
 from headrace.units import seconds
 
 
@@ -25,6 +26,8 @@ def trace(
     from headrace.report.trace import as_trace
 
     with user_arguments("trace"):
+        if out is not None:
+            check_target(out)
         timelines = read_timelines(run)
         path = run / "trace.json" if out is None else out
         path.write_text(json.dumps(as_trace(timelines), allow_nan=False) + "\n", encoding="utf-8")

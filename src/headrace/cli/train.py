@@ -12,9 +12,9 @@ from headrace.cli.chosen import (
     chosen_schedule,
     planned_schedule,
     recompute_of_layers,
+    refuse_typed,
 )
-from headrace.cli.exits import Exit
-from headrace.cli.output import fail, print_json, stdout, user_arguments
+from headrace.cli.output import print_json, stdout, user_arguments
 from headrace.files import as_json
 from headrace.train.config import TrainConfig
 
@@ -27,6 +27,7 @@ _DEFAULT = TrainConfig()
 
 def train(
     *,
+    context: typer.Context,
     ranks: Annotated[int | None, typer.Option(help="Pipeline ranks, p.", show_default="2, or torchrun's")] = None,
     micro_batches: Annotated[
         int | None, typer.Option(help="Micro-batches per step, m.", show_default=str(_DEFAULT.micro_batches))
@@ -38,12 +39,11 @@ def train(
         Path | None, typer.Option(help="A plan of headrace plan for a model of these sizes: its schedule and its cut.")
     ] = None,
     recompute: Annotated[
-        str | None,
+        str,
         typer.Option(
-            help="Recompute: never, always, except_last, layer (each by itself), or stages and layers: 0,block3.",
-            show_default="never",
+            help="Recompute: never, always, except_last, layer (each by itself), or stages and layers: 0,block3."
         ),
-    ] = None,
+    ] = "never",
     layers: Annotated[int, typer.Option(help="Transformer blocks, between embedding and head.")] = _DEFAULT.layers,
     dim: Annotated[int, typer.Option(help="Width of the model.")] = _DEFAULT.dim,
     heads: Annotated[int, typer.Option(help="Attention heads.")] = _DEFAULT.heads,
@@ -78,7 +78,6 @@ def train(
     from headrace.cli.train_screen import TrainScreen
     from headrace.report.explain import explain
     from headrace.report.page import write_report
-    from headrace.runtime.failure import PipelineFailure
     from headrace.runtime.process.processes import process_count, process_rank
     from headrace.train.job import train as run
     from headrace.train.run_files import RunFiles
@@ -87,12 +86,14 @@ def train(
     with user_arguments("train"):
         processes = process_count()
         size = (processes if processes > 1 else _DEFAULT.ranks, _DEFAULT.micro_batches)
+        if schedule_file is not None:
+            refuse_typed(context, ("schedule",), "goes without --schedule-file, which says all there is")
         if plan is None:
-            stages, by_layers = recompute_of_layers(recompute or "never")
+            stages, by_layers = recompute_of_layers(recompute)
             order = chosen_schedule(schedule, schedule_file, ranks, micro_batches, stages, option or (), size)
         else:
             by_layers = "never"  # but for those of the plan
-            order = planned_schedule(plan, schedule_file, ranks, micro_batches, option, recompute)
+            order = planned_schedule(context, plan)
         config = TrainConfig(
             ranks=order.ranks,
             micro_batches=order.micro_batches // order.segments,
@@ -133,8 +134,6 @@ def train(
         try:
             with screen:
                 result = run(config, on_ready, on_step, screen.replanned)
-        except PipelineFailure as failure:
-            fail("train", failure, Exit.WORKER_FAILED)
         finally:
             if board is not None:
                 board.close()

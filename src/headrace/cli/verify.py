@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from headrace.cli.exits import Exit
-from headrace.cli.output import fail, print_json, stdout, user_arguments
+from headrace.cli.output import print_json, stdout, user_arguments
 from headrace.cli.typed import whole_numbers
 from headrace.report.tables import table
 
@@ -34,7 +34,6 @@ def verify(
     import torch
 
     from headrace.models.gpt import gpt, next_byte_loss
-    from headrace.runtime.failure import PipelineFailure
     from headrace.runtime.process.processes import process_count, process_rank
     from headrace.train.verify import verify as run
 
@@ -43,19 +42,16 @@ def verify(
         torch.manual_seed(seed)
         model = gpt(layers, dim, heads=2, sequence=seq, dropout=dropout)
         tokens = torch.randint(0, 256, (batch, seq + 1))
-        try:
-            found = run(
-                model,
-                next_byte_loss,
-                (tokens[:, :-1], tokens[:, 1:]),
-                ranks=whole_numbers("--ranks", ranks or (str(processes) if processes > 1 else "1,2,4")),
-                micro_batches=whole_numbers("--micro-batches", micro_batches),
-                schedules=schedule.split(","),
-                recompute=recompute.split(","),
-                steps=steps,
-            )
-        except PipelineFailure as failure:
-            fail("verify", failure, Exit.WORKER_FAILED)
+        found = run(
+            model,
+            next_byte_loss,
+            (tokens[:, :-1], tokens[:, 1:]),
+            ranks=whole_numbers("--ranks", ranks or (str(processes) if processes > 1 else "1,2,4")),
+            micro_batches=whole_numbers("--micro-batches", micro_batches),
+            schedules=schedule.split(","),
+            recompute=recompute.split(","),
+            steps=steps,
+        )
     if process_rank() == 0:
         if as_json:
             print_json({"bitwise_equal": bool(found), "comparisons": [asdict(c) for c in found.comparisons]})

@@ -22,7 +22,7 @@ from headrace.planner.request import Request
 from headrace.profiling import profile_by_rank
 from headrace.profiling.links import measure_links
 from headrace.profiling.rehearsal import rehearsed
-from headrace.runtime.batch.loss import LossFn
+from headrace.runtime.batch.loss import LossFn, scalar
 from headrace.runtime.batch.microbatch import count_rows
 from headrace.runtime.model.chain import layers_of
 from headrace.runtime.model.cut import CutModel
@@ -178,7 +178,7 @@ def described(
             model,
             _first(x, some),
             device,
-            loss_fn=loss_fn,
+            loss_fn=lambda output, target: scalar("loss_fn", loss_fn(output, target)),
             target=_first(y, some),
             optimizer=optimizer_bytes * width,
         )

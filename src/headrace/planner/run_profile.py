@@ -36,6 +36,7 @@ from headrace.timeline import Timeline
 VERSION: Final = 3
 PROFILE: Final = "profile.json"
 TIMELINE: Final = "timeline.json"
+METRICS: Final = "metrics.jsonl"
 
 T = TypeVar("T")
 
@@ -146,6 +147,11 @@ def _read(folder: Path, name: str, made_of: Callable[[Any], T]) -> T:
     try:
         data = read_json(path)
     except OSError as error:
+        if (folder / METRICS).exists():
+            raise ValueError(
+                f"{folder} holds no finished run: {name} cannot be read ({error.strerror}). The run in it did not end: "
+                "train again"
+            ) from None
         raise ValueError(
             f"{folder} holds no finished run: {name} cannot be read ({error.strerror}). Make one with "
             f"headrace train --out {folder}"

@@ -24,6 +24,7 @@ from headrace.runtime.process.processes import from_all, process_count, process_
 from headrace.runtime.process.shares import computing_as_a_rank
 from headrace.runtime.stage.boundary import Value, take_apart
 from headrace.runtime.transport.distributed.same_host import host_identity
+from headrace.schedule.numbers import at_least
 
 _ALIKE: Final = 0.1
 """Devices whose measurements differ by less than this share count as alike: so much two measurements of one may."""
@@ -54,6 +55,7 @@ def profile_by_rank(
     Raises:
         TypeError, ValueError: as `profile`, in every process.
     """
+    at_least(1, ranks=ranks)
     devices = from_all(_device(model, sample))
     everywhere: list[Any] = from_all(_measured(model, sample, ranks, loss_fn, target) if _measures(devices) else None)
     for found in everywhere:

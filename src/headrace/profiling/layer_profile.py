@@ -21,7 +21,8 @@ class LayerProfile:
         parameters: how many numbers each layer learns or holds frozen.
         loss_forward, loss_backward: the loss function's median seconds; 0 if it was not measured.
         backward_input, backward_weight: median seconds of the two halves of each layer's split backward.
-        parameter_bytes, trained_bytes: of each layer's parameters, and of those that learn.
+        parameter_bytes, trained_bytes: of each layer's parameters and buffers, and of those that learn; what several
+            layers share counts in the first of them.
         held: bytes of each layer for one micro-batch, but for those that are shared.
         shared: bytes that each layer receives and that are kept before it as well as from it on.
         loss_activations: bytes that the loss keeps for its backward.

@@ -29,6 +29,7 @@ from headrace.profiling.bytes_held import Held, bytes_of
 from headrace.profiling.layer_profile import LayerProfile
 from headrace.profiling.probe import How, Probe, copy_of
 from headrace.runtime.model.chain import layers_of
+from headrace.runtime.model.tied import first_held
 from headrace.runtime.stage.boundary import Value, take_apart
 from headrace.schedule.numbers import at_least
 
@@ -89,6 +90,7 @@ def profile(
             torch.clear_autocast_cache()  # it may hold casts of weights that are about to be put back
 
     of_layers, loss = probes[: len(layers)], probes[len(layers) :]
+    tensors = first_held(layers.values())
     shared, held = _apart([probe.held for probe in probes if probe.held is not None])
     return LayerProfile(
         names=tuple(layers),
@@ -100,8 +102,8 @@ def profile(
         loss_backward=sum(median(probe.backward) for probe in loss),
         backward_input=tuple(median(probe.backward_input) for probe in of_layers),
         backward_weight=tuple(median(probe.backward_weight) for probe in of_layers),
-        parameter_bytes=tuple(bytes_of(list(layer.parameters())) for layer in layers.values()),
-        trained_bytes=tuple(bytes_of([p for p in layer.parameters() if p.requires_grad]) for layer in layers.values()),
+        parameter_bytes=tuple(bytes_of(own) for own in tensors),
+        trained_bytes=tuple(bytes_of([t for t in own if t.requires_grad]) for own in tensors),
         held=tuple(held[: len(layers)]),
         shared=tuple(shared[: len(layers)]),
         loss_activations=sum(h.activations for h in held[len(layers) :]),

@@ -77,8 +77,11 @@ def check(schedule: Schedule) -> Proof:
     must use each gradient once and find the weights that a forward is to read; and no order of events may deadlock.
 
     Raises:
+        TypeError: it is none.
         InvalidSchedule: it may not; the message names the action, or the cycle of waits.
     """
+    if not isinstance(schedule, Schedule):
+        raise TypeError(f"schedule={schedule!r} must be a headrace Schedule: parse() reads one in grid notation")
     _check_parts(schedule)
     _check_pairs(schedule)
     dependencies = Dependencies(schedule.rows, schedule.stages, schedule.segments, schedule.pairs)

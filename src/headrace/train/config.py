@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from math import inf
 from typing import Any, get_args
 
 from headrace.planner.replan import Freedom
@@ -79,6 +80,8 @@ class TrainConfig:
             evaluation_batches=self.evaluation_batches,
         )
         at_least(0, seed=self.seed, warm_up=self.warm_up)
+        if self.seed >= 2**64:
+            raise ValueError(f"seed={self.seed} must be less than 2**64, as torch takes no larger ones")
         if self.batch < self.micro_batches:
             raise ValueError(
                 f"batch={self.batch} rows cannot be cut into micro_batches={self.micro_batches}: "
@@ -110,8 +113,8 @@ class TrainConfig:
         if self.plan is not None and self.recompute != "never":
             raise ValueError(f"recompute={self.recompute!r} goes without plan=: the plan says what recomputes")
         for name in ("learning_rate", "clip"):
-            if not getattr(self, name) > 0:
-                raise ValueError(f"{name}={getattr(self, name)} must be above 0")
+            if not 0 < getattr(self, name) < inf:
+                raise ValueError(f"{name}={getattr(self, name)} must be above 0 and finite")
         if self.device not in ("auto", "cpu", "cuda"):
             raise ValueError(f"device={self.device!r} must be auto, cpu or cuda")
 

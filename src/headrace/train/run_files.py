@@ -17,7 +17,7 @@ from typing import Any, Final, TextIO
 
 from headrace.files import as_json
 from headrace.planner import read_plan
-from headrace.planner.run_profile import PROFILE, TIMELINE
+from headrace.planner.run_profile import METRICS, PROFILE, TIMELINE
 from headrace.planner.run_timelines import RunTimelines
 from headrace.simulate import transfers
 from headrace.timeline import Timeline
@@ -51,7 +51,7 @@ class RunFiles:
         if self.folder.exists() and not self.folder.is_dir():
             raise FileExistsError(f"{self.folder} is a file: name a folder for the run")
         self.folder.mkdir(parents=True, exist_ok=True)
-        if (self.folder / "metrics.jsonl").exists():
+        if (self.folder / METRICS).exists():
             raise FileExistsError(f"{self.folder} holds a run already: choose another folder, or remove it")
         self._config = config
         self._metrics: TextIO | None = None
@@ -61,7 +61,7 @@ class RunFiles:
         _write(self.folder / "config.json", {"version": _VERSION, **self._config.as_dict()})
         if self._config.plan is not None:
             (self.folder / PLAN).write_text(read_plan(Path(self._config.plan)).to_json() + "\n", encoding="utf-8")
-        self._metrics = (self.folder / "metrics.jsonl").open("w", encoding="utf-8")
+        self._metrics = (self.folder / METRICS).open("w", encoding="utf-8")
 
     def add(self, record: StepRecord) -> None:
         """Append a step to metrics.jsonl, at once."""

@@ -4,6 +4,7 @@ import copy
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import product
+from math import inf, isfinite
 from typing import Any, Final
 
 import torch
@@ -16,6 +17,7 @@ from headrace.runtime.process.processes import from_all
 from headrace.runtime.process.shares import computing_as_a_rank
 from headrace.runtime.stage.boundary import Value
 from headrace.schedule.catalogue import build
+from headrace.schedule.numbers import at_least
 from headrace.train.reference import Order, Unsplit, accumulation_orders, refuse_other_mathematics
 
 _ROUNDING: Final = 1e-4
@@ -137,6 +139,14 @@ def verify(
     Raises:
         TypeError, ValueError: the model, the batch or a combination is impossible.
     """
+    at_least(1, steps=steps)
+    for argument, values in (
+        ("ranks", ranks), ("micro_batches", micro_batches), ("schedules", schedules), ("recompute", recompute),
+    ):  # fmt: skip
+        if isinstance(values, (str, int)):
+            raise TypeError(f"{argument}={values!r} must be a sequence, such as [{values!r}]")
+        if not values:
+            raise ValueError(f"{argument} is empty, so nothing would be compared: name some, or leave it out")
     x, y = batch
     make = optimizer or _momentum
     whole: dict[int, _Trace] = {}
@@ -210,23 +220,32 @@ def _trace(
 
 def _everywhere(got: dict[str, Tensor], expected: dict[str, Tensor]) -> Difference:
     """The difference over all processes, each of which has its own part of `got` and all of `expected`."""
-    found = from_all(_difference(got, expected))
-    first = next((d.first for d in found if d.first is not None), None)
-    return Difference(first, max(d.largest for d in found))
+    found = from_all((_difference(got, expected), set(got)))
+    differences = [difference for difference, _ in found]
+    there = set().union(*(names for _, names in found))
+    differences += [Difference(name, float("inf")) for name in expected if name not in there]
+    first = next((d.first for d in differences if d.first is not None), None)
+    return Difference(first, max(d.largest for d in differences))
 
 
 def _difference(got: dict[str, Tensor], expected: dict[str, Tensor]) -> Difference:
     first, largest = None, 0.0
     for name, tensor in got.items():
         other = expected.get(name)
-        if other is not None and torch.equal(tensor, other):
+        if other is not None and _equal(tensor, other):
             continue
         first = first or name
         if other is None:
             return Difference(first, float("inf"))
         scale = float(other.abs().max().double()) or 1.0
-        largest = max(largest, float((tensor.double() - other.double()).abs().max()) / scale)
+        apart = float((tensor.double() - other.double()).abs().max()) / scale
+        largest = max(largest, apart if isfinite(apart) else inf)
     return Difference(first, largest)
+
+
+def _equal(a: Tensor, b: Tensor) -> bool:
+    """Whether no bit differs, but for those of NaN: a model that diverges does so alike."""
+    return torch.equal(a, b) or (a.shape == b.shape and bool(((a == b) | (a.isnan() & b.isnan())).all()))
 
 
 def _momentum(parameters: Iterable[tuple[str, nn.Parameter]]) -> torch.optim.Optimizer:

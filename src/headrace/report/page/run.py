@@ -17,14 +17,13 @@ from headrace.files import read_json, read_text
 from headrace.layer_costs import stage_sums
 from headrace.planner.plan import Plan, read_plan
 from headrace.planner.replan import Replanned, replan
-from headrace.planner.run_profile import RunProfile, read_run, read_timelines
+from headrace.planner.run_profile import METRICS, RunProfile, read_run, read_timelines
 from headrace.planner.strict import typed
 from headrace.report.explain import Explanation
 from headrace.simulate.measured import as_it_ran, latency_of
 from headrace.timeline import Timeline
 
 CONFIG: Final = "config.json"
-METRICS: Final = "metrics.jsonl"
 EXPLANATION: Final = "explain.json"
 PLAN: Final = "plan.json"
 

@@ -8,6 +8,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from headrace.files import check_target
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
@@ -51,8 +53,9 @@ def check_file(path: Path) -> None:
     """Whether a picture can be written to `path`, before it is worth computing one.
 
     Raises:
-        ValueError: its ending names no kind of picture, or matplotlib is not installed.
+        ValueError: its ending names no kind of picture, there is no such folder, or matplotlib is not installed.
     """
+    check_target(path)
     if path.suffix.lower() not in _METADATA:
         raise ValueError(f"{path} names no kind of picture: let it end with {', '.join(_METADATA)}")
     with styled():

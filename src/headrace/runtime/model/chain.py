@@ -7,6 +7,7 @@ Plain nested Sequentials are opened, so that a cut may fall inside them.
 
 from collections.abc import Iterator
 
+import torch
 from torch import nn
 
 
@@ -14,7 +15,7 @@ def layers_of(model: nn.Sequential) -> dict[str, nn.Module]:
     """The layers of `model` in order, by their full names in it.
 
     Raises:
-        TypeError: the model is not an nn.Sequential.
+        TypeError: the model is not an nn.Sequential, or has a TorchScript layer.
         ValueError: it is empty, or has forward or backward hooks, which a split model could never run.
     """
     if not isinstance(model, nn.Sequential):
@@ -32,6 +33,12 @@ def layers_of(model: nn.Sequential) -> dict[str, nn.Module]:
     layers = dict(_open(model, ""))
     if not layers:
         raise ValueError("model is an empty nn.Sequential: there is nothing to train")
+    for name, layer in layers.items():
+        if any(isinstance(module, torch.jit.ScriptModule) for module in layer.modules()):
+            raise TypeError(
+                f"layer {name} is TorchScript, whose parameters and buffers cannot be looked after: pass the "
+                "module that it was made from, or compile that with torch.compile"
+            )
     return layers
 
 

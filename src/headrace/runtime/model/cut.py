@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from headrace.partition import partition
 from headrace.runtime.model.chain import layers_of
+from headrace.runtime.model.tied import tied_layers
 
 T = TypeVar("T", bound=Tensor)
 
@@ -18,7 +19,8 @@ class CutModel:
     Args:
         model: an nn.Sequential.
         stages: how many stages there are.
-        cut: how many layers each stage gets, in order; None for equally many (as far as that goes).
+        cut: how many layers each stage gets, in order; None for equally many (as far as that goes and leaves tied
+            layers together).
 
     Raises:
         TypeError, ValueError: the model cannot be cut, `cut` does not fit it, or a parameter is in two stages.
@@ -26,7 +28,7 @@ class CutModel:
 
     def __init__(self, model: nn.Sequential, stages: int, cut: Sequence[int] | None = None) -> None:
         self.layers = layers_of(model)
-        self.cut = _valid_cut(cut, len(self.layers), stages)
+        self.cut = _even_cut(self.layers, stages) if cut is None else _valid_cut(cut, len(self.layers), stages)
         names = iter(self.layers)
         self.stage_layers = [{name: self.layers[name] for name in islice(names, count)} for count in self.cut]
         self.first_layer = [0, *accumulate(self.cut)][:-1]
@@ -55,10 +57,16 @@ class CutModel:
                         )
 
 
-def _valid_cut(cut: Sequence[int] | None, layers: int, stages: int) -> tuple[int, ...]:
-    if cut is None:
-        return partition([1] * layers, stages)
-    counts = tuple(cut)
+def _even_cut(layers: Mapping[str, nn.Module], stages: int) -> tuple[int, ...]:
+    even, tied = [1] * len(layers), tied_layers(layers)
+    try:
+        return partition(even, stages, tied)
+    except ValueError:
+        return partition(even, stages)  # whose stages name what is tied across them
+
+
+def _valid_cut(cut: Sequence[int], layers: int, stages: int) -> tuple[int, ...]:
+    counts = tuple(cut) if isinstance(cut, Iterable) else (cut,)
     if any(not isinstance(count, int) or isinstance(count, bool) for count in counts):
         raise TypeError(f"cut={cut!r} must be whole numbers: how many layers each stage gets")
     if len(counts) != stages or sum(counts) != layers or min(counts) < 1:

@@ -23,6 +23,8 @@ def devices_of_ranks(devices: Devices, layers_of_rank: Sequence[Mapping[str, nn.
     ranks = len(layers_of_rank)
     if devices is None:
         return [_where(layers) for layers in layers_of_rank]
+    if not isinstance(devices, (str, torch.device, Sequence)):
+        raise TypeError(f"devices={devices!r} must be one device, or a sequence with one per rank")
     if isinstance(devices, (str, torch.device)):
         return [_device(devices, rank) for rank in range(ranks)]
     if len(devices) != ranks:

@@ -66,6 +66,8 @@ def build(name: str, *, ranks: int, micro_batches: int, **options: Any) -> Sched
         ValueError: there is no such schedule or option, or a number is out of range.
         TypeError: a package's generator returned something else than a Schedule.
     """
+    if not isinstance(name, str):
+        raise TypeError(f"schedule={name!r} must be a name of the catalogue")
     generator = CATALOGUE.get(name) or plugin(name)
     if generator is None:
         raise ValueError(f"schedule={name!r} is unknown: choose one of {', '.join([*CATALOGUE, *plugin_names()])}")
