@@ -25,8 +25,8 @@ TEXT: Final = """# Planning
 
 <!-- Written by docs/make_planning.py. Do not edit: change the script and run it. -->
 
-`headrace plan` chooses the cut, the schedule, the number of micro-batches and which stages recompute, so that a step
-of the whole batch takes the least time that fits into the memory of each rank. `hr.plan(model, (x, y), loss_fn,
+`headrace plan` chooses the cut, the schedule, the number of micro-batches and what recomputes, so that a step of
+the whole batch takes the least time that fits into the memory of each rank. `hr.plan(model, (x, y), loss_fn,
 ranks=p)` does the same for a model in your script; `headrace train --plan plan.json` runs what was planned.
 
 ## An example
@@ -71,10 +71,16 @@ what W still needs after I, and of the message to the next layer.
    a full pipeline goes on at the pace of its busiest rank.
 3. **Closer look**, in that order: the exact best cuts for a model of the step (fill and drain, and m − 1 times the
    slowest rank, with messages, on the rank's own device), each simulated as it is. If the memory of a rank is
-   exceeded, cuts are searched again under that limit, and stages may recompute.
-4. With `--search`, for the cuts of the fastest three an order of actions beyond the catalogue's is
+   exceeded, cuts are searched again under that limit, and each stage may [recompute](howto/recompute.md): nothing, all
+   of it, or any of its layers one by one.
+4. **What recomputes**, once more: the searches count what a rank's stages hold as if it came at one time, and a
+   recompute as if it never ran while its rank waits. So from the best few cuts, and from those that would be best
+   without a limit with everything recomputed, stages and layers are let off, or exchanged for each other, as long as
+   the simulated step fits and gets shorter. On small models, where all choices can be tried, that mostly finds the
+   best.
+5. With `--search`, for the cuts of the fastest three an order of actions beyond the catalogue's is
    [searched](howto/choose-schedule.md) (not for those that recompute, and not for more than 20,000 actions).
-5. The fastest of the simulated ones that fits is the plan, the others are its alternatives.
+6. The fastest of the simulated ones that fits is the plan, the others are its alternatives.
 
 With one stage a rank the cuts of the model are proven to be the best. With several, they are where the search ends in
 time, and otherwise come from a local search.
@@ -91,14 +97,15 @@ every micro-batch. So the gap holds both what a better schedule might save and w
 * The bytes of a rank are those of its weights, of what learns, and of what is saved for backwards. What a layer needs
   only for a moment comes on top, and so do the batch and messages that came early and wait.
 * Between micro-batches of different sizes (a batch that m does not divide) the largest counts for all.
-* Per-layer recompute and data-parallel replicas can be planned for (`--replicas`) but a `Pipeline` runs neither yet.
+* Data-parallel replicas can be planned for (`--replicas`), but a `Pipeline` does not run them yet.
 
 ## The file
 
 `plan.json` is versioned and read strictly: unknown keys are refused, a plan for another model, batch or version of
 torch is refused by name, and its schedule is proven again. `cut` names the layers of each stage as the unsplit model's
-parameter names begin. `--export megatron` prints the cut as a pipeline layout string, `--export torchtitan` as lists of
-module names, `--export torch` the schedule as rows that PyTorch's pipelining loads.
+parameter names begin, `recomputes` the stages that recompute as a whole, by number, and the layers that do one by
+one, by name. `--export megatron` prints the cut as a pipeline layout string, `--export torchtitan` as lists of module
+names, `--export torch` the schedule as rows that PyTorch's pipelining loads.
 """
 
 

@@ -51,6 +51,64 @@ def test_a_plan_measured_here_trains(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert (code, "the plan is for batches of 8 rows, not of 12" in err) == (Exit.USAGE, True)
 
 
+def test_a_plan_that_recomputes_layers_trains(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    file, text = tmp_path / "plan.json", tmp_path / "text.txt"
+    text.write_text("a text about bubbles\n" * 200)
+    size = ["--layers", "6", *TINY[2:]]
+    planned = ["plan", *size, "--hardware", "cpu", "--schedules", "1f1b", "--micro-batches", "4", "--out", str(file)]
+    assert run(*planned)[0] == Exit.DONE
+    free = read_plan(file)
+    memory = f"{0.6 * max(free.predicted.peak_bytes):.0f}"
+    code, out, err = run(*planned, "--memory", memory)
+    assert code == Exit.DONE, err
+    plan = read_plan(file)
+    assert (plan.recomputes, plan.recomputed_layers) == ((0,), ("block3", "block4", "block5"))
+    cells = [line.split("  ")[-1].strip() for line in out.splitlines() if line[:2] in ("0:", "1:")]
+    assert cells == ["yes", "block3 … block5"]
+    job = ["train", *size, "--data", str(text), "--steps", "2"]
+    losses = []
+    for more in (["--plan", str(file), "--out", "recomputes"], ["--micro-batches", "4", "--out", "keeps"]):
+        code, out, err = run(*job, *more)
+        assert code == Exit.DONE, err
+        assert ("recomputed one by one: " in out) == ("--plan" in more)
+        metrics = tmp_path / more[-1] / "metrics.jsonl"
+        losses.append([json.loads(line)["loss"] for line in metrics.read_text().splitlines()])
+    assert losses[0] == losses[1]
+    assert read_plan(tmp_path / "recomputes" / "plan.json") == plan
+    profile = json.loads((tmp_path / "recomputes" / "profile.json").read_text())
+    assert tuple(profile["recomputed_layers"]) == plan.recomputed_layers
+    code, _, err = run(*job, "--plan", str(file), "--recompute", "layer")
+    assert (code, "--recompute goes without --plan" in err) == (Exit.USAGE, True)
+    code, _, err = run(*planned, "--memory", memory, "--export", "torch")
+    assert (code, "which PyTorch's rows cannot say: plan with --recompute never" in err.replace("\n", " ")) == (
+        Exit.USAGE,
+        True,
+    )
+    data = json.loads(file.read_text())
+    data["recomputes"]["layers"][0] = "blok0"
+    file.write_text(json.dumps(data))
+    code, _, err = run(*job, "--plan", str(file))
+    assert (code, "has the layer 'blok0', which is none of model: did you mean 'block" in err) == (Exit.USAGE, True)
+
+
+def test_a_job_names_stages_and_layers_that_recompute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    text = tmp_path / "text.txt"
+    text.write_text("a text about bubbles\n" * 200)
+    job = ["train", *TINY, "--data", str(text), "--steps", "1"]
+    code, out, err = run(*job, "--recompute", "0,block1,head", "--out", "mixed")
+    assert code == Exit.DONE, err
+    assert "4 forwards recomputed, recomputed one by one: block1, head" in out
+    assert json.loads((tmp_path / "mixed" / "config.json").read_text())["recompute"] == ["block1", "head"]
+    code, out, err = run(*job, "--recompute", "layer")
+    assert (code, "recomputed one by one: embedding … head" in out) == (Exit.DONE, True), err
+    code, _, err = run(*job, "--recompute", "blok1")
+    assert (code, "'blok1', which is no layer: did you mean 'block" in err) == (Exit.USAGE, True)
+    code, _, err = run("simulate", "--recompute", "layer")
+    assert (code, "recompute='layer' is unknown" in err) == (Exit.USAGE, True)
+
+
 def test_a_plan_for_hardware_that_is_not_here() -> None:
     code, out, _ = run("plan", *ELSEWHERE, "--json")
     assert code == Exit.DONE

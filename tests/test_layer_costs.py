@@ -41,6 +41,29 @@ def test_stages_are_sums_of_their_layers() -> None:
     assert costs().seconds == (16, 16, 40)
 
 
+def test_layers_that_are_recomputed_one_by_one() -> None:
+    """Each keeps its input, and its forward runs once more in the backward; the largest comes back at a time."""
+    stages = costs().stage_costs((2, 1), (0, 1))
+    plain = costs().stage_costs((2, 1))
+    assert stages.forward == plain.forward
+    assert stages.backward_weight == plain.backward_weight
+    assert stages.backward_input == (16 + 12, 8)
+    assert stages.backward == (20 + 12, 28)
+    assert stages.memory.activations == (0 + 16, 36 + 4)  # what the dropped one shared with the next counts there
+    assert stages.memory.shared == (0, 0)
+    assert stages.memory.again == (28, 0)
+    assert stages.memory.for_weight == plain.memory.for_weight
+    assert plain.memory.again == (0, 0)
+    assert costs().stage_costs((3,), (1, 2)).memory.again == (16,)
+    assert costs().recomputing(()) == costs()
+
+
+def test_layers_are_found_by_their_names() -> None:
+    assert costs().numbers(("c", "a")) == (0, 2)
+    with pytest.raises(ValueError, match="'d' is no layer: there are a, b, c"):
+        costs().numbers(("a", "d"))
+
+
 def test_what_layers_share_counts_again_where_a_stage_begins_but_not_with_the_batch() -> None:
     three, one = costs().stage_costs((1, 1, 1)).memory, costs().stage_costs((3,)).memory
     assert three.activations == (28, 32 + 12, 36 + 4)

@@ -39,6 +39,14 @@ def test_a_recomputed_forward_keeps_its_input_until_it_is_recomputed():
     assert steps == ((0, 0), (0, 1), (1, 2), (2, 11), (5, 1), (5, 10), (8, 0))
 
 
+def test_layers_that_run_again_are_there_while_their_backward_runs():
+    schedule = parse("0F0,0F1,0I0,0W0,0B1")
+    memory = Memory(activations=2, for_weight=4, again=8)
+    (steps,) = memory_over_time(simulate(schedule, Costs(1, 2, 3)), schedule, memory)
+    assert steps == ((0, 0), (0, 2), (1, 4), (2, 12), (4, 6), (7, 2), (7, 10), (12, 0))
+    assert peak_memory_of(schedule, memory) == (12,)
+
+
 def test_between_two_stages_of_a_rank_messages_wait_and_what_both_keep_is_there_once():
     schedule = parse("0F0,0F1,1F0,1B0,1F1,1B1,0B0,0B1")
     memory = Memory(activations=10, stage_input=[0, 4], shared=[0, 3])

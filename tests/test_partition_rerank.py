@@ -1,6 +1,7 @@
 """Cuts that simulation ranks again, against the simulation of every cut; and what a cut hands to a simulation."""
 
 import random
+from dataclasses import replace
 from math import comb
 
 import pytest
@@ -73,6 +74,8 @@ def test_predicted_bytes_and_loads_are_those_of_the_simulator(mode):
     for _ in range(60):
         ranks = rng.randint(2, 4)
         costs = uneven(rng, rng.randint(6, 9))
+        if mode == "layer":  # a search does not know that what a dropped layer shares with the next one stays
+            costs = replace(costs, shared=())
         memory = None if mode == "never" else sum(costs.activations) * 2 // ranks + 60
         plain = build("1f1b", ranks=ranks, micro_batches=8)
         problem = problem_for(costs, lambda _, plain=plain: plain, ranks, memory=memory, recompute=mode)
@@ -85,9 +88,5 @@ def test_predicted_bytes_and_loads_are_those_of_the_simulator(mode):
         schedule = build("1f1b", ranks=ranks, micro_batches=8, recompute=recomputing(cut))
         busy = simulate(schedule, of_stages).busy
         assert busy == tuple(8 * load for load in cut.loads)
-        # What is dropped layer by layer comes back within a backward, which the simulator does not look into.
-        for simulated, predicted, recomputes in zip(
-            peak_memory_of(schedule, of_stages.memory), cut.bytes, cut.recomputes, strict=True
-        ):
-            assert simulated <= predicted if isinstance(recomputes, tuple) else simulated == predicted
+        assert peak_memory_of(schedule, of_stages.memory) == cut.bytes
     assert mode == "never" or len(seen) > 1

@@ -28,6 +28,7 @@ from headrace.schedule import Schedule, build, parse
 from headrace.simulate import simulate
 from headrace.simulate.corrected import corrected
 from headrace.timeline import Timeline
+from headrace.train import job
 from headrace.train.config import TrainConfig
 from headrace.train.job import Prepared, StepRecord, train
 from headrace.train.move import moved
@@ -59,7 +60,9 @@ def a_run(schedule: Schedule = ONE_F_ONE_B, cut: tuple[int, ...] = (4, 4), link:
 
 def step_of(run: RunProfile, seconds: Sequence[float] = (1,) * 8, latency: float = 0) -> Timeline:
     """A step in which the layers take `seconds`."""
-    return simulate(run.schedule, replace(layers(seconds).stage_costs(run.cut), transfer=latency))
+    found = layers(seconds)
+    costs = found.stage_costs(run.cut, found.numbers(run.recomputed_layers))
+    return simulate(run.schedule, replace(costs, transfer=latency))
 
 
 # -- corrected costs -------------------------------------------------------------------------------------------------
@@ -70,6 +73,13 @@ def test_layers_are_as_slow_as_their_stage_was() -> None:
     again = corrected(run.layers, run.schedule, run.cut, step_of(run, [2] * 3 + [3] * 5))
     assert again.forward == again.backward_input == again.backward_weight == (2,) * 3 + (3,) * 5
     assert again.activations == run.layers.activations
+
+
+def test_layers_that_ran_twice_are_no_slower_for_it() -> None:
+    run = replace(a_run(cut=(3, 5)), recomputed_layers=("layer1", "layer6"))
+    measured = step_of(run, [2] * 3 + [3] * 5)
+    again = corrected(run.layers, run.schedule, run.cut, measured, again=(1, 6))
+    assert again.forward == again.backward_input == again.backward_weight == (2,) * 3 + (3,) * 5
 
 
 def test_halves_are_corrected_by_themselves_where_they_ran_by_themselves() -> None:
@@ -175,6 +185,19 @@ def test_a_run_that_recomputes_does_so_until_memory_is_known_to_suffice() -> Non
         replan(run, step_of(run), memory=1)
 
 
+def test_layers_that_recompute_do_so_until_memory_is_known_to_suffice() -> None:
+    run = replace(a_run(cut=(7, 1)), recomputed_layers=("layer1", "layer2", "layer3"))
+    measured = step_of(run)
+    found = replan(run, measured)
+    assert (found.plan.schedule, found.plan.recomputed_layers) == (run.schedule, run.recomputed_layers)
+    assert found.own == measured.makespan
+    seconds = {cut: step_of(replace(run, cut=cut)).makespan for cut in ((end, 8 - end) for end in range(1, 8))}
+    assert found.plan.cut == min(seconds, key=lambda cut: seconds[cut])
+    assert found.plan.predicted.step_seconds == min(seconds.values())
+    freed = replan(run, measured, memory=1000)
+    assert not freed.plan.recomputed_layers
+
+
 def test_what_may_change_is_one_of_two_things() -> None:
     with pytest.raises(ValueError, match='change=\'layers\' must be "cut" or "schedule"'):
         replan(a_run(), step_of(a_run()), change="layers")  # type: ignore[arg-type]
@@ -192,14 +215,16 @@ def leave(run: RunProfile, folder: Path) -> Path:
 
 @pytest.mark.parametrize("link", [None, Link(0.5), Link(0.5, 1e9)])
 def test_a_run_survives_its_files(tmp_path: Path, link: Link | None) -> None:
-    run = a_run(link=link)
+    run = replace(a_run(link=link), recomputed_layers=("layer2", "layer5"))
     assert read_run(leave(run, tmp_path)) == (run, step_of(run))
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda d: d.update(version=1), "version is 1, but this headrace reads runs of version 2"),
+        (lambda d: d.update(version=1), "version is 1, but this headrace reads runs of version 3"),
+        (lambda d: d.pop("recomputed_layers"), "the profile lacks 'recomputed_layers'"),
+        (lambda d: d.update(recomputed_layers=["layr1"]), r"'layr1' is no layer: did you mean 'layer1'\?"),
         (lambda d: d.update(colour="red"), "the profile has an unknown key 'colour'"),
         (lambda d: d.pop("batch"), "the profile lacks 'batch'"),
         (lambda d: d["layers"].update(height=[]), "layers has an unknown key 'height'"),
@@ -361,6 +386,31 @@ def test_training_goes_on_with_a_better_cut_and_the_same_bits(text: Path, lopsid
     assert result.prepared.cut == result.run.cut == again.plan.cut != (5, 1)
     assert result.run.schedule == ONE_F_ONE_B
     assert result.prepared.predicted.makespan == again.plan.predicted.step_seconds
+
+
+def test_training_goes_on_with_layers_recomputed(text: Path, lopsided: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    went_on: list[tuple[str, ...]] = []
+
+    def noted(*arguments: Any, **options: Any) -> Any:
+        pipe, optimizer = moved(*arguments, **options)
+        went_on.append(pipe.recomputed_layers)
+        return pipe, optimizer
+
+    monkeypatch.setattr(job, "moved", noted)
+    plan = replace(read_plan(lopsided), recomputed_layers=("block0", "block2"))
+    lopsided.write_text(plan.to_json(), encoding="utf-8")
+    runs = []
+    for replan_after in (None, 4):
+        records: list[StepRecord] = []
+        config = TrainConfig(
+            **TINY, steps=8, data=str(text), plan=str(lopsided), replan_after=replan_after, replan="cut"
+        )
+        result = train(config, on_step=records.append)
+        runs.append([(r.loss, r.gradient_norm) for r in records])
+        assert result.prepared.recomputed_layers == result.run.recomputed_layers == ("block0", "block2")
+    assert runs[0] == runs[1]
+    assert result.run.cut != (5, 1)
+    assert went_on == [("block0", "block2")]
 
 
 def test_the_command_plans_again_and_leaves_what_the_next_plan_needs(

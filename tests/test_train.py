@@ -74,7 +74,10 @@ def test_it_learns_and_says_what_it_predicted(text: Path) -> None:
 
 def test_the_same_seed_is_the_same_run_whatever_the_pipeline(text: Path) -> None:
     losses = []
-    for ranks, schedule, recompute in ((1, "1f1b", "never"), (3, "gpipe", "always"), (4, "1f1b", "except_last")):
+    for ranks, schedule, recompute in (
+        (1, "1f1b", "never"), (3, "gpipe", "always"), (4, "1f1b", "except_last"), (2, "1f1b", "layer"),
+        (2, "1f1b", {0, "block1"}), (2, "1f1b", {1: "layer", 0: "always"}),
+    ):  # fmt: skip
         records: list[StepRecord] = []
         config = TrainConfig(
             ranks=ranks, schedule=schedule, recompute=recompute, layers=2, dim=16, heads=2, sequence=16, batch=8,
@@ -83,7 +86,7 @@ def test_the_same_seed_is_the_same_run_whatever_the_pipeline(text: Path) -> None
         train(config, on_step=records.append)
         losses.append([record.loss for record in records])
     assert losses[0] == pytest.approx(losses[1], rel=1e-6)
-    assert losses[0] == losses[2]
+    assert losses[0] == losses[2] == losses[3] == losses[4] == losses[5]
 
 
 @pytest.mark.parametrize("schedule", sorted(set(CATALOGUE) - {"pipedream", "pipedream-2bw"}))
@@ -126,6 +129,8 @@ def test_learning_rate_warms_up_and_falls_to_a_twentieth() -> None:
     [
         ({"ranks": 0}, "ranks=0"),
         ({"batch": 3}, "batch=3 rows"),
+        ({"recompute": "sometimes"}, "recompute='sometimes' is unknown"),
+        ({"recompute": "layer", "plan": "plan.json"}, "recompute='layer' goes without plan="),
         ({"ranks": 9, "layers": 2}, "ranks=9"),
         ({"learning_rate": 0.0}, "learning_rate=0.0"),
         ({"learning_rate": float("inf")}, "learning_rate=inf must be above 0 and finite"),

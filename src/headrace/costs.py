@@ -24,6 +24,8 @@ class Memory:
         whole       ├── activations ──────────────────────┤ B ends
         recomputed  ├── stage_input ──┤├── activations ───┤ …
                                  R begins
+        by layers   ├── activations ──┤├─ + again ────────┤ …
+                                 I or B begins
 
     Attributes:
         activations: what one micro-batch keeps for its backward, from the begin of its F (or R) to the end of its
@@ -33,6 +35,8 @@ class Memory:
             its F to that of its R. Where it comes from a stage of the same rank, it also waits there, from the begin of
             that stage's F to that of its own, and so does its gradient on the way back.
         parameters: parameters, their gradients and optimizer state, all the time, in each replica of the stage.
+        again: what is there besides while an I or a B runs layers again that are recomputed one by one, of which
+            `activations` has only the inputs: the activations of the largest.
         version: one more copy of the weights, which asynchronous schedules put aside at an update (from its begin)
             until the last action that reads it has ended.
         shared: how much of its input a stage keeps that the stage before keeps as well. It is among the activations of
@@ -47,6 +51,7 @@ class Memory:
     stage_input: PerStage = 0
     parameters: PerStage = 0
     version: PerStage = 0
+    again: PerStage = 0
     shared: PerStage = 0
 
     def __post_init__(self) -> None:

@@ -6,13 +6,14 @@ A cut adds layers up to stages, so everything that a planner asks of a model is 
              ╰── stage 0 ────╯  ╰────── stage 1 ─────╯  ──▶  Costs of 2 stages, with their Memory
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, fields, replace
 from math import inf
 from typing import Any, TypeVar
 
 from headrace.costs import Bytes, Costs, Memory, Seconds
 from headrace.schedule.numbers import at_least
+from headrace.spelling import meant
 
 _Number = TypeVar("_Number", int, float)
 
@@ -95,11 +96,14 @@ class LayerCosts:
         """Bytes that F of a layer keeps in a stage that begins with layer `start`."""
         return self.activations[layer] + (self.shared[layer] if layer == start and start else 0)
 
-    def stage_costs(self, cut: Sequence[int]) -> Costs:
+    def stage_costs(self, cut: Sequence[int], again: Collection[int] = ()) -> Costs:
         """The costs of the stages of a cut; latency, bandwidth, update and reduction are left at nothing.
 
         Args:
             cut: how many layers each stage has.
+            again: the numbers of the layers that are recomputed one by one: each keeps its input rather than its
+                activations, and its forward runs once more in the backward. (A stage that is recomputed as a whole
+                needs an R in the schedule.)
 
         Raises:
             ValueError: the cut has an empty stage, or not as many layers as there are.
@@ -107,22 +111,65 @@ class LayerCosts:
         whole(cut, self.layers)
         ends = [sum(cut[: stage + 1]) for stage in range(len(cut))]
         boundary = [self.output[end - 1] for end in ends[:-1]]
-        shared = [0, *(self.shared[end] for end in ends[:-1])]
         held = [p + t for p, t in zip(stage_sums(self.parameters, cut), stage_sums(self.trained, cut), strict=True)]
+        layers = self.recomputing(again)
+        shared = [0, *(layers.shared[end] for end in ends[:-1])]
+        starts = {0, *ends[:-1]}
+        dropped = [
+            (self.kept(layer, layer) if layer in starts else self.activations[layer]) - layers.activations[layer]
+            if layer in again
+            else 0
+            for layer in range(self.layers)
+        ]
         return Costs(
-            forward=stage_sums(self.forward, cut),
-            backward_input=stage_sums(self.backward_input, cut),
-            backward_weight=stage_sums(self.backward_weight, cut),
-            backward=stage_sums(self.backward, cut),
+            forward=stage_sums(layers.forward, cut),
+            backward_input=stage_sums(layers.backward_input, cut),
+            backward_weight=stage_sums(layers.backward_weight, cut),
+            backward=stage_sums(layers.backward, cut),
             message=boundary,
             memory=Memory(
-                activations=[a + s for a, s in zip(stage_sums(self.activations, cut), shared, strict=True)],
-                for_weight=stage_sums(self.for_weight, cut),
+                activations=[a + s for a, s in zip(stage_sums(layers.activations, cut), shared, strict=True)],
+                for_weight=stage_sums(layers.for_weight, cut),
                 stage_input=[0, *boundary],
                 parameters=held,
                 shared=shared,
+                again=[max(0, *dropped[end - count : end]) for count, end in zip(cut, ends, strict=True)],
             ),
         )
+
+    def recomputing(self, again: Collection[int]) -> "LayerCosts":
+        """The costs where the layers of these numbers are recomputed one by one.
+
+        Of each its input is kept rather than its activations, and its forward runs once more in the backward.
+        """
+        if not again:
+            return self
+        twice = [seconds if layer in again else 0 for layer, seconds in enumerate(self.forward)]
+        inputs = (0, *self.output)
+        # What a layer shares with one before it that drops it counts for the layer itself from now on.
+        alone = {layer for layer in range(self.layers) if layer - 1 in again}
+        kept = [
+            inputs[layer] if layer in again else size + (self.shared[layer] if layer in alone else 0)
+            for layer, size in enumerate(self.activations)
+        ]
+        return replace(
+            self,
+            backward=tuple(b + f for b, f in zip(self.backward, twice, strict=True)),
+            backward_input=tuple(i + f for i, f in zip(self.backward_input, twice, strict=True)),
+            activations=tuple(kept),
+            shared=tuple(0 if layer in again or layer in alone else size for layer, size in enumerate(self.shared)),
+        )
+
+    def numbers(self, names: Collection[str]) -> tuple[int, ...]:
+        """The numbers of the layers called `names`.
+
+        Raises:
+            ValueError: there is no such layer.
+        """
+        unknown = [name for name in names if name not in self.names]
+        if unknown:
+            raise ValueError(f"{unknown[0]!r} is no layer: {meant(unknown[0], self.names)}")
+        return tuple(number for number, name in enumerate(self.names) if name in names)
 
     def of_segment(self, segments: int) -> "LayerCosts":
         """The costs of one of `segments` equal pieces of the sequences, though attention makes later ones dearer."""

@@ -1,7 +1,7 @@
 """What lives between I and W: the operands of products with weights, and nothing else."""
 
 import gc
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any, Final
 
 import pytest
@@ -27,6 +27,7 @@ class Memory(TorchDispatchMode):
         parameters = [p for layer in stage.layers.values() for p in layer.parameters()]
         there = [x, *parameters, *(p.grad for p in parameters if p.grad is not None)]
         self._there = {t.untyped_storage()._cdata for t in there}
+        self._peak = 0
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
@@ -34,7 +35,14 @@ class Memory(TorchDispatchMode):
             if isinstance(tensor, Tensor):
                 storage = tensor.untyped_storage()
                 self._made[storage._cdata] = (StorageWeakRef(storage), storage.nbytes())
+        self._peak = max(self._peak, self.live)
         return result
+
+    def most(self, run: Callable[[], object]) -> int:
+        """The most bytes that live while something runs."""
+        self._peak = 0
+        run()
+        return self._peak
 
     @property
     def live(self) -> int:
@@ -45,9 +53,9 @@ class Memory(TorchDispatchMode):
         )
 
 
-def stage_of(*layers: nn.Module) -> Stage:
+def stage_of(*layers: nn.Module, recomputes: Collection[str] = ()) -> Stage:
     cpu = torch.device("cpu")
-    stage = Stage(0, {str(i): layer for i, layer in enumerate(layers)}, 0, cpu, OwnGenerators(cpu))
+    stage = Stage(0, {str(i): layer for i, layer in enumerate(layers)}, 0, cpu, OwnGenerators(cpu), recomputes)
     stage.prepare(1)
     for layer in layers:
         for parameter in layer.parameters():

@@ -3,14 +3,14 @@
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args
 
 import typer
 
 from headrace.files import read_text
 from headrace.planner import read_plan
 from headrace.schedule.catalogue import build
-from headrace.schedule.catalogue.recompute import add_recompute
+from headrace.schedule.catalogue.recompute import Mode, add_recompute
 from headrace.schedule.check import InvalidSchedule
 from headrace.schedule.schedule import Schedule
 from headrace.schedule.text import parse
@@ -115,8 +115,27 @@ def refuse_typed(context: typer.Context, options: Sequence[str], why: str) -> No
 
 def recompute_mode(text: str) -> Any:
     """`never`, `always` and `except_last` as they are; `0,2` as the stages that recompute."""
+    return text if text in get_args(Mode) else _stages(text) or text
+
+
+def recompute_of_layers(text: str) -> tuple[str, Any]:
+    """What of `--recompute` the schedule has as R, and what layers do one by one.
+
+    `0,block3` is stage 0 and the layer block3; `layer` is every layer.
+    """
+    if text == "layer":
+        return "never", text
+    if text in get_args(Mode):
+        return text, "never"
+    parts = [part.strip() for part in text.split(",")]
+    stages = [part for part in parts if part.isdecimal()]
+    layers = tuple(part for part in parts if not part.isdecimal())
+    return ",".join(stages) or "never", layers or "never"
+
+
+def _stages(text: str) -> set[int]:
     parts = text.split(",")
-    return {int(part) for part in parts} if all(part.strip().isdecimal() for part in parts) else text
+    return {int(part) for part in parts} if all(part.strip().isdecimal() for part in parts) else set()
 
 
 def _option(text: str) -> tuple[str, Any]:

@@ -12,7 +12,7 @@ from headrace.cli.exits import Exit
 from headrace.cli.output import fail, print_json, stdout, user_arguments
 from headrace.cli.typed import whole_numbers
 from headrace.files import check_target
-from headrace.report.tables import first_to_last, table
+from headrace.report.tables import first_to_last, in_runs, table
 from headrace.train.config import TrainConfig
 from headrace.units import percent, seconds, size
 
@@ -60,7 +60,9 @@ def plan(
         str | None, typer.Option(help="Numbers to choose from, separated by commas.", show_default="p to 8p")
     ] = None,
     replicas: Annotated[str, typer.Option(help="Data-parallel degrees to choose from, separated by commas.")] = "1",
-    recompute: Annotated[str, typer.Option(help="never, or stage: where it makes the model fit.")] = "stage",
+    recompute: Annotated[
+        str, typer.Option(help="What may be recomputed to fit: never, stage (as a whole), or layer (single ones, too).")
+    ] = "layer",
     search: Annotated[bool, typer.Option(help="Look for a faster order of actions than the catalogue's.")] = False,
     optimizer_bytes: Annotated[
         float,
@@ -142,6 +144,11 @@ def _exported(made: "Plan", notation: str) -> str:
     if notation == "torchtitan":
         return json.dumps(made.stages) + "\n"
     with user_arguments("plan"):
+        if made.recomputed_layers:
+            raise ValueError(
+                f"--export torch: the plan recomputes {in_runs(made.layers, made.recomputed_layers)}, which PyTorch's "
+                "rows cannot say: plan with --recompute never"
+            )
         return to_torch_csv(made.schedule)
 
 
@@ -159,7 +166,7 @@ def _print(made: "Plan", memory: Any) -> None:
                 len(names),
                 seconds(predicted.forward[stage]),
                 seconds(predicted.backward[stage]),
-                "yes" if stage in made.recomputes else "no",
+                "yes" if stage in made.recomputes else in_runs(names, made.recomputed_layers) or "no",
             )
         )
     say(table(("stage", "rank", "layers", "forward", "backward", "recomputes"), rows))

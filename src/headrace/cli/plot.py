@@ -204,7 +204,8 @@ def _throughput_at(
     plan = make_plan(replace(found.request(ranks), schedules=schedules))
     return Point(
         ranks=ranks,
-        plan=f"{plan.schedule.name}, m = {plan.micro_batches}" + (", recompute" if plan.recomputes else ""),
+        plan=f"{plan.schedule.name}, m = {plan.micro_batches}"
+        + (", recompute" if plan.recomputes or plan.recomputed_layers else ""),
         predicted=plan.batch / plan.predicted.step_seconds,
         measured=rows_per_second(chosen.model, chosen.loss_fn, batch, plan, steps) if steps else None,
     )

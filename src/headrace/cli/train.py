@@ -6,7 +6,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from headrace.cli.chosen import FileOption, OptionsOption, chosen_schedule, planned_schedule, refuse_typed
+from headrace.cli.chosen import (
+    FileOption,
+    OptionsOption,
+    chosen_schedule,
+    planned_schedule,
+    recompute_of_layers,
+    refuse_typed,
+)
 from headrace.cli.output import print_json, stdout, user_arguments
 from headrace.files import as_json
 from headrace.train.config import TrainConfig
@@ -32,7 +39,10 @@ def train(
         Path | None, typer.Option(help="A plan of headrace plan for a model of these sizes: its schedule and its cut.")
     ] = None,
     recompute: Annotated[
-        str, typer.Option(help="Recompute: never, always, except_last, or the stages, such as 0,1.")
+        str,
+        typer.Option(
+            help="Recompute: never, always, except_last, layer (each by itself), or stages and layers: 0,block3."
+        ),
     ] = "never",
     layers: Annotated[int, typer.Option(help="Transformer blocks, between embedding and head.")] = _DEFAULT.layers,
     dim: Annotated[int, typer.Option(help="Width of the model.")] = _DEFAULT.dim,
@@ -79,13 +89,16 @@ def train(
         if schedule_file is not None:
             refuse_typed(context, ("schedule",), "goes without --schedule-file, which says all there is")
         if plan is None:
-            order = chosen_schedule(schedule, schedule_file, ranks, micro_batches, recompute, option or (), size)
+            stages, by_layers = recompute_of_layers(recompute)
+            order = chosen_schedule(schedule, schedule_file, ranks, micro_batches, stages, option or (), size)
         else:
+            by_layers = "never"  # but for those of the plan
             order = planned_schedule(context, plan)
         config = TrainConfig(
             ranks=order.ranks,
             micro_batches=order.micro_batches // order.segments,
             schedule=order,
+            recompute=by_layers,
             plan=None if plan is None else str(plan),
             layers=layers,
             dim=dim,
@@ -145,6 +158,7 @@ def _as_data(result: "Result", explanation: "Explanation") -> dict[str, object]:
     return {
         "schedule": prepared.schedule.name,
         "cut": prepared.cut,
+        "recomputed_layers": prepared.recomputed_layers,
         "parameters": prepared.parameters,
         "costs": asdict(prepared.costs),
         "held_out_before": as_json(result.held_out_before),

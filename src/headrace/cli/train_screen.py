@@ -9,7 +9,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from headrace.planner.replan import Replanned
 from headrace.report.explain import Explanation, differences_table, in_a_sentence
 from headrace.report.gantt import gantt
-from headrace.report.tables import first_to_last, in_words, ranks_table, table
+from headrace.report.tables import first_to_last, in_runs, in_words, ranks_table, table
 from headrace.schedule.actions import RECOMPUTE
 from headrace.train.config import TrainConfig
 from headrace.train.job import Prepared, Result, StepRecord
@@ -58,6 +58,8 @@ class TrainScreen:
         order = config.order()
         recomputed = sum(action.kind == RECOMPUTE for row in order.rows for action in row)
         again = f", {recomputed} forwards recomputed" if recomputed else ""
+        if prepared.recomputed_layers:
+            again += f", recomputed one by one: {in_runs(prepared.profile.names, prepared.recomputed_layers)}"
         self._results.print(
             f"\n{order.name}, {config.ranks} ranks, {config.micro_batches} micro-batches of {rows} × "
             f"{config.sequence} bytes{again}\n"

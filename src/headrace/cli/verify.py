@@ -18,7 +18,9 @@ def verify(
     ] = None,
     micro_batches: Annotated[str, typer.Option(help="Numbers of micro-batches, separated by commas.")] = "1,3,8",
     schedule: Annotated[str, typer.Option(help="Schedules, separated by commas.")] = "gpipe,1f1b",
-    recompute: Annotated[str, typer.Option(help="Recompute modes, separated by commas.")] = "never,always,except_last",
+    recompute: Annotated[
+        str, typer.Option(help="Recompute modes, separated by commas.")
+    ] = "never,always,except_last,layer",
     layers: Annotated[int, typer.Option(help="Transformer blocks.")] = 4,
     dim: Annotated[int, typer.Option(help="Width of the model.")] = 32,
     dropout: Annotated[float, typer.Option(help="Dropout; its masks must be the same as well.")] = 0.1,

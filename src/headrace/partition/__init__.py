@@ -6,7 +6,7 @@ from headrace.partition.problem import Problem
 from headrace.partition.rerank import rerank
 from headrace.partition.result import Cut, Found
 from headrace.partition.search import best_cuts
-from headrace.partition.staged import peaks, problem_for, recomputing, stage_costs, waiting
+from headrace.partition.staged import one_by_one, peaks, problem_for, recomputing, stage_costs, waiting
 
 __all__ = [
     "Cut",
@@ -14,6 +14,7 @@ __all__ = [
     "NoCutFits",
     "Problem",
     "best_cuts",
+    "one_by_one",
     "partition",
     "peaks",
     "problem_for",

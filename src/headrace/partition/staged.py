@@ -10,7 +10,7 @@ from typing import Any
 from headrace.costs import Costs
 from headrace.layer_costs import LayerCosts
 from headrace.partition.problem import Problem
-from headrace.partition.result import Cut, ends_of
+from headrace.partition.result import Cut
 from headrace.schedule.actions import BACKWARD_INPUT, BACKWARD_WEIGHT, ENDS_BACKWARD, FORWARD
 from headrace.schedule.schedule import Schedule
 
@@ -81,36 +81,25 @@ def stage_costs(problem: Problem, cut: Cut) -> Costs:
     Layers that are recomputed one by one count into the backward, where the runtime does it; a stage that is
     recomputed as a whole needs an R in the schedule.
     """
-    plain = problem.costs.stage_costs(cut.layers)
-    again = [
-        sum(problem.costs.forward[layer] for layer in recomputes) if isinstance(recomputes, tuple) else 0
-        for recomputes in cut.recomputes
-    ]
+    plain = problem.costs.stage_costs(cut.layers, one_by_one(cut))
     factors = [problem.slowness_of[rank] for rank in problem.placement.rank_of]
     seconds = plain.per_stage(problem.stages)
     return replace(
         plain,
         forward=[f * factor for f, factor in zip(seconds["F"], factors, strict=True)],
-        backward_input=[(i + r) * factor for i, r, factor in zip(seconds["I"], again, factors, strict=True)],
+        backward_input=[i * factor for i, factor in zip(seconds["I"], factors, strict=True)],
         backward_weight=[w * factor for w, factor in zip(seconds["W"], factors, strict=True)],
-        backward=[(b + r) * factor for b, r, factor in zip(seconds["B"], again, factors, strict=True)],
+        backward=[b * factor for b, factor in zip(seconds["B"], factors, strict=True)],
         transfer=problem.latency,
         bandwidth=problem.bandwidth,
-        memory=_memory(problem, cut, plain),
     )
-
-
-def _memory(problem: Problem, cut: Cut, plain: Costs) -> Any:
-    """What stages hold: a layer that is dropped keeps its input instead of its activations."""
-    costs = problem.costs
-    activations = plain.memory.per_stage("activations", problem.stages)
-    for stage, ((start, _), recomputes) in enumerate(zip(ends_of(cut.layers), cut.recomputes, strict=True)):
-        for layer in recomputes if isinstance(recomputes, tuple) else ():
-            entry = costs.output[layer - 1] if layer > start or start else 0
-            activations[stage] += entry - costs.kept(layer, start)
-    return replace(plain.memory, activations=activations)
 
 
 def recomputing(cut: Cut) -> set[int]:
     """The stages that recompute as a whole, as `build(…, recompute=…)` takes them."""
     return {stage for stage, recomputes in enumerate(cut.recomputes) if recomputes == "everything"}
+
+
+def one_by_one(cut: Cut) -> tuple[int, ...]:
+    """The layers that recompute one by one."""
+    return tuple(layer for recomputes in cut.recomputes if isinstance(recomputes, tuple) for layer in recomputes)

@@ -1,19 +1,20 @@
 """What a candidate would take and hold with the best cut that is found for it."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
-from itertools import takewhile
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import replace
+from functools import partial
 
-from headrace.costs import Bytes, Costs, Seconds, spread
-from headrace.layer_costs import LayerCosts, at_rows, stage_sums
+from headrace.costs import Costs, Seconds
+from headrace.layer_costs import LayerCosts, at_rows
 from headrace.partition.errors import NoCutFits
 from headrace.partition.minmax import partition
 from headrace.partition.problem import Problem
 from headrace.partition.result import Cut
 from headrace.partition.search import best_cuts, cuts_if_any
-from headrace.partition.staged import peaks, recomputing, waiting
+from headrace.partition.staged import one_by_one, peaks, recomputing, waiting
+from headrace.planner.appraised import Appraised, Appraiser, costs_on_ranks, limits_of, within
 from headrace.planner.candidates import Candidate
+from headrace.planner.refine import refined
 from headrace.planner.request import Request
 from headrace.schedule.catalogue.recompute import add_recompute
 from headrace.schedule.joined import joined
@@ -21,52 +22,10 @@ from headrace.schedule.placement import Placement
 from headrace.schedule.schedule import Schedule
 from headrace.simulate.memory import peaks_by_rank
 from headrace.simulate.simulator import simulate
-from headrace.timeline import Timeline
 
 _CUTS = ((2_000, 32), (20_000, 8), (60_000, 3))  # so many cuts are simulated of schedules with so many actions
 _MANY_RANKS = 32
 _EFFORT = (100_000, 8_000)  # of a search for cuts, with one stage a rank and with several: see `best_cuts`
-
-
-@dataclass(frozen=True)
-class Appraised:
-    """A candidate with a cut.
-
-    Attributes:
-        candidate: what it is.
-        schedule: with recompute, where a stage does.
-        cut: layers per stage.
-        recomputes: the stages that do.
-        costs: of the stages.
-        timeline: of one step.
-        peak: bytes that each rank holds at the most.
-    """
-
-    candidate: Candidate
-    schedule: Schedule
-    cut: tuple[int, ...]
-    recomputes: tuple[int, ...]
-    costs: Costs
-    timeline: Timeline
-    peak: tuple[Bytes, ...]
-
-    @property
-    def seconds(self) -> Seconds:
-        """Of a step, update and reduction included."""
-        return self.timeline.makespan
-
-    @cached_property
-    def bubble_without_messages(self) -> Seconds:
-        """What the busiest rank would idle if messages took no time."""
-        free = not self.costs.transfer and self.costs.bandwidth is None
-        instant = replace(self.costs, transfer=0, bandwidth=None)
-        timeline = self.timeline if free else simulate(joined(self.schedule), instant)
-        return timeline.makespan - max(timeline.busy)
-
-    def fits(self, request: Request) -> bool:
-        """Whether every rank has the memory."""
-        limits = limits_of(request, self.candidate.ranks)
-        return all(map(_within, zip(self.peak, limits, strict=True)))
 
 
 def at_first_sight(candidate: Candidate, request: Request) -> tuple[bool, Seconds]:
@@ -84,7 +43,7 @@ def at_first_sight(candidate: Candidate, request: Request) -> tuple[bool, Second
     schedule = replace(candidate, micro_batches=few).build()
     layers = at_rows(request.sizes, candidate.rows).of_segment(schedule.segments)
     cut = partition(layers.seconds, schedule.stages)
-    costs = _costs(candidate, request, schedule, layers, cut)
+    costs = costs_on_ranks(candidate, request, schedule, layers, cut)
     runs = joined(schedule)
     full = _too_full(runs, costs, request)
     if full and request.recompute != "never":
@@ -102,37 +61,55 @@ def _too_full(schedule: Schedule, costs: Costs, request: Request) -> set[int]:
     return {
         stage
         for rank, peak_and_limit in enumerate(held)
-        if not _within(peak_and_limit)
+        if not within(peak_and_limit)
         for stage in schedule.placement.stages_of(rank)
     }
 
 
-def at_close(candidate: Candidate, request: Request) -> Appraised:
+def at_close(candidate: Candidate, request: Request, single: Collection[int] = ()) -> Appraised:
     """With the cuts that are best for it and fit, the fastest of them by simulation.
+
+    Args:
+        candidate: what it is.
+        request: what is asked.
+        single: layers that are recomputed one by one in any case.
 
     Raises:
         NoCutFits: none fits into the memory, or respects the pins; for what would help, see `refusal`.
         ValueError: there is no such schedule.
     """
-    schedule = candidate.build()
-    layers = at_rows(request.sizes, candidate.rows).of_segment(schedule.segments)
-    problem = _problem(candidate, request, layers)
-    found = _fitting(candidate, request, schedule, layers, _cuts(problem, schedule))
+    appraiser = Appraiser(candidate, request)
+    problem = _problem(candidate, request, appraiser.layers.recomputing(single))
+    fitting = partial(_fitting, appraiser, single)
+    free = _cuts(problem, appraiser.schedule)
+    found = fitting(free)
+    if found and (request.recompute == "never" or found[0].cut == free[0].layers):
+        return min(found, key=_seconds)
+    # The best does not fit: another one may, or one that recomputes. What a rank's stages hold at the most need not
+    # come at one time, so the cut's own account of that is on the safe side.
+    tight = _with_memory(problem, request)
+    cuts = _cuts(replace(tight, waiting=0), appraiser.schedule)
+    found += fitting(cuts)
+    if not found and cuts and any(problem.late):
+        # Nor need operands of weight gradients wait when most else is held, so they count only now.
+        found = fitting(_cuts(tight, appraiser.schedule))
+    if request.recompute != "never":
+        found = refined(sorted(found, key=_seconds), [cut.layers for cut in free], appraiser)
     if not found:
-        # What a rank's stages hold at the most need not come at one time, so the cut's own account is on the safe side.
-        tight = _with_memory(problem, request)
-        cuts = _cuts(replace(tight, waiting=0), schedule)
-        if not cuts:
-            raise NoCutFits(f"no cut of {layers.layers} layers into {schedule.stages} stages fits", "memory")
-        found = _fitting(candidate, request, schedule, layers, cuts)
-        if not found and any(problem.late):
-            # Nor need operands of weight gradients wait when most else is held, so they count only now.
-            found = _fitting(candidate, request, schedule, layers, _cuts(tight, schedule))
-    if not found:
-        raise NoCutFits(
-            "holds more than any cut can save: replicas, or operands of weight gradients that wait", "memory"
-        )
-    return min(found, key=lambda each: each.seconds)
+        held = "holds more than any cut can save: replicas, or operands of weight gradients that wait"
+        no_cut = f"no cut of {request.layers} layers into {problem.stages} stages fits"
+        raise NoCutFits(held if cuts else no_cut, "memory")
+    return min(found, key=_seconds)
+
+
+def _seconds(found: Appraised) -> Seconds:
+    return found.seconds
+
+
+def _fitting(appraiser: Appraiser, single: Collection[int], cuts: Iterable[Cut]) -> list[Appraised]:
+    """Those that fit when they are simulated; `single` layers that always recompute need not be in the cuts."""
+    found = (appraiser.appraised(cut.layers, recomputing(cut), {*single, *one_by_one(cut)}) for cut in cuts)
+    return [each for each in found if each is not None]
 
 
 def refusal(candidate: Candidate, request: Request) -> NoCutFits | None:
@@ -149,29 +126,6 @@ def refusal(candidate: Candidate, request: Request) -> NoCutFits | None:
 def _with_memory(problem: Problem, request: Request) -> Problem:
     """The problem under the limit, with what may be dropped to keep it."""
     return replace(problem, memory=request.memory, recompute=request.recompute, with_ranks=_tight(problem, request))
-
-
-def _fitting(
-    candidate: Candidate, request: Request, schedule: Schedule, layers: LayerCosts, cuts: Sequence[Cut]
-) -> list[Appraised]:
-    """Those that fit when they are simulated."""
-    found: list[Appraised] = []
-    limits = limits_of(request, candidate.ranks)
-    for cut in cuts:
-        again = tuple(sorted(recomputing(cut)))
-        ordered = add_recompute(schedule, set(again)) if again else schedule
-        costs = _costs(candidate, request, schedule, layers, cut.layers)
-        runs = joined(ordered)
-        peaks_and_limits = zip(peaks_by_rank(runs, costs.memory), limits, strict=True)
-        peak = tuple(held for held, _ in takewhile(_within, peaks_and_limits))
-        if len(peak) == len(limits):
-            found.append(Appraised(candidate, ordered, cut.layers, again, costs, simulate(runs, costs), peak))
-    return found
-
-
-def _within(peak_and_limit: tuple[Bytes, Bytes | None]) -> bool:
-    peak, limit = peak_and_limit
-    return limit is None or peak <= limit
 
 
 def _tight(problem: Problem, request: Request) -> Callable[[int], Problem] | None:
@@ -205,42 +159,9 @@ def _problem(candidate: Candidate, request: Request, layers: LayerCosts) -> Prob
     return replace(with_ranks(candidate.ranks), with_ranks=other_ranks)
 
 
-def limits_of(request: Request, ranks: int) -> list[Bytes | None]:
-    """The bytes that each rank of a pipeline can hold."""
-    if request.memory is None:
-        return [None] * ranks
-    return list(spread("memory", request.memory, ranks, "ranks"))
-
-
 def _cuts(problem: Problem, schedule: Schedule) -> Sequence[Cut]:
     """The cuts to simulate: more of them where a simulation is quick."""
     count = next((count for actions, count in _CUTS if schedule.actions <= actions), 1)
     effort = _EFFORT[not problem.one_stage_a_rank]
     found = cuts_if_any(problem, "step", count=count, effort=effort)
     return found.cuts if found else ()
-
-
-def _costs(
-    candidate: Candidate, request: Request, schedule: Schedule, layers: LayerCosts, cut: tuple[int, ...]
-) -> Costs:
-    """The costs of the stages on their ranks, with links, updates and reductions."""
-    base = layers.stage_costs(cut)
-    slow = spread("slowness", request.slowness, candidate.ranks, "ranks")
-    by = [slow[rank] for rank in schedule.placement.rank_of]
-    weights = stage_sums(layers.parameters, cut)
-    copies = candidate.replicas * len(schedule.placement.lanes)
-    return replace(
-        base.slowed(by),
-        transfer=request.latency,
-        bandwidth=request.bandwidth,
-        update=[request.update * size for size in weights],
-        reduce=[_reduction(size, copies, request) for size in weights],
-    )
-
-
-def _reduction(size: Bytes, copies: int, request: Request) -> Seconds:
-    """A ring all-reduce of gradients as large as the weights: 2(d−1) hops, each with a d-th of the bytes."""
-    if copies == 1:
-        return 0
-    hops = 2 * (copies - 1)
-    return hops * request.latency + (0 if request.bandwidth is None else hops / copies * size / request.bandwidth)

@@ -60,6 +60,7 @@ def as_plan(request: Request, choice: Choice, fingerprint: str, devices: tuple[s
         schedule=best.schedule,
         cut=best.cut,
         recomputes=best.recomputes,
+        recomputed_layers=tuple(request.sizes[0].names[layer] for layer in best.one_by_one),
         predicted=Predicted(
             step_seconds=best.seconds,
             lower_bound=choice.lower_bound,

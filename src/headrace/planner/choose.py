@@ -11,7 +11,8 @@ from math import inf
 from headrace.costs import Seconds, spread
 from headrace.layer_costs import at_rows
 from headrace.partition.errors import NoCutFits
-from headrace.planner.appraise import Appraised, at_close, at_first_sight, refusal
+from headrace.planner.appraise import at_close, at_first_sight, refusal
+from headrace.planner.appraised import Appraised
 from headrace.planner.candidates import Candidate, candidates
 from headrace.planner.request import Request
 from headrace.planner.searched import searched

@@ -4,7 +4,7 @@ import hashlib
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import nn
@@ -14,6 +14,7 @@ from headrace.analytic import load_hardware
 from headrace.analytic.estimate import estimate
 from headrace.costs import Bytes, PerRank, Seconds
 from headrace.layer_costs import LayerCosts
+from headrace.partition.problem import Allowed
 from headrace.planner.build_plan import make_plan
 from headrace.planner.candidates import usual_numbers
 from headrace.planner.plan import Plan
@@ -42,7 +43,7 @@ def plan(
     memory: Bytes | Sequence[Bytes] | None = None,
     schedules: Sequence[str] | None = None,
     micro_batches: Sequence[int] | None = None,
-    recompute: Literal["never", "stage"] = "stage",
+    recompute: Allowed = "layer",
     optimizer_bytes: float = 2,
     search: bool = False,
     keep_together: Sequence[Collection[int]] = (),

@@ -1,14 +1,14 @@
 """A plan is data: a versioned, human-readable JSON file. Unknown keys are refused, so that nothing is silently ignored.
 
     {
-      "version": 2,
+      "version": 3,
       "model": {"fingerprint": "…", "layers": ["embedding", "block0", …]},
       "made_with": {"headrace": "0.1.0", "torch": "2.13.0", "devices": ["cpu", "cpu"]},
       "batch": 16, "ranks": 2, "replicas": 1, "micro_batches": 4,
       "memory": [6442450944, 6442450944],             bytes that each rank can hold; null without a limit
       "schedule": {"name": "1f1b", "grid": "0F0,…"},
       "cut": [["embedding", "block0"], ["block1", "head"]],
-      "recomputes": [],
+      "recomputes": {"stages": [0], "layers": ["block2"]},     as a whole, and one by one
       "predicted": {"step_seconds": …, "lower_bound": …, "bubble_fraction": …, "peak_bytes": […], "stages": {…}},
       "alternatives": [{"schedule": "zb-h1", "micro_batches": 4, "step_seconds": …, "reason": "…"}]
     }
@@ -30,9 +30,10 @@ from headrace.schedule.check import check
 from headrace.schedule.numbers import at_least
 from headrace.schedule.schedule import Schedule
 from headrace.schedule.text import parse
+from headrace.spelling import meant
 from headrace.units import percent, seconds
 
-VERSION: Final = 2
+VERSION: Final = 3
 
 
 @dataclass(frozen=True)
@@ -100,7 +101,8 @@ class Plan:
         memory: bytes that each rank of one pipeline can hold; None if nothing limited them.
         schedule: of one pipeline, with its recomputes.
         cut: layers per stage.
-        recomputes: the stages that recompute.
+        recomputes: the stages that recompute as a whole.
+        recomputed_layers: names of the layers that recompute one by one.
         predicted: what it promises.
         alternatives: the best of the others.
 
@@ -119,6 +121,7 @@ class Plan:
     schedule: Schedule
     cut: tuple[int, ...]
     recomputes: tuple[int, ...]
+    recomputed_layers: tuple[str, ...]
     predicted: Predicted
     alternatives: tuple[Alternative, ...]
 
@@ -133,12 +136,27 @@ class Plan:
             raise ValueError(
                 f"recomputes names the stages {sorted(self.recomputes)}, but schedule has R of {sorted(again)}"
             )
+        self._check_layers()
         promised = self.predicted
         for name in ("forward", "backward", "backward_input", "backward_weight"):
             spread(f"predicted: {name}", getattr(promised, name), stages, "stages")
         for name, of_ranks in (("memory", self.memory), ("predicted: peak_bytes", promised.peak_bytes)):
             if of_ranks is not None:
                 spread(name, of_ranks, ranks, "ranks")
+
+    def _check_layers(self) -> None:
+        """Whether those that recompute one by one are there, in order, and not of a stage that does as a whole."""
+        stage_of = {name: stage for stage, names in enumerate(self.stages) for name in names}
+        single = self.recomputed_layers
+        for name in single:
+            if name not in stage_of:
+                raise ValueError(
+                    f"recomputes has the layer {name!r}, which is none of model: {meant(name, self.layers)}"
+                )
+            if stage_of[name] in self.recomputes:
+                raise ValueError(f"recomputes has the layer {name!r} and, as a whole, its stage {stage_of[name]}")
+        if single != tuple(name for name in self.layers if name in set(single)):
+            raise ValueError("recomputes does not have its layers each once and in the order of model")
 
     @property
     def ranks(self) -> int:
@@ -159,7 +177,8 @@ class Plan:
     def __str__(self) -> str:
         size = f"{self.ranks} ranks{'' if self.replicas == 1 else f', {self.replicas} replicas'}, batch {self.batch}"
         what = f"{self.schedule.name} with m={self.micro_batches}, cut {', '.join(map(str, self.cut))}"
-        again = f", recompute={{{', '.join(map(str, self.recomputes))}}}" if self.recomputes else ""
+        named = [*map(str, self.recomputes), *map(repr, self.recomputed_layers)]
+        again = f", recompute={{{', '.join(named)}}}" if named else ""
         return f"{size}: {what}{again}; {self.predicted}"
 
     def to_json(self) -> str:
@@ -176,7 +195,7 @@ class Plan:
                 "memory": self.memory,
                 "schedule": {"name": self.schedule.name, "grid": self.schedule.to_text()},
                 "cut": self.stages,
-                "recomputes": self.recomputes,
+                "recomputes": {"stages": self.recomputes, "layers": self.recomputed_layers},
                 "predicted": asdict(self.predicted),
                 "alternatives": [asdict(other) for other in self.alternatives],
             },
@@ -222,7 +241,8 @@ def _plan(data: Any) -> Plan:
         memory=read["memory"],
         schedule=schedule,
         cut=tuple(map(len, read["cut"])),
-        recomputes=read["recomputes"],
+        recomputes=read["recomputes"]["stages"],
+        recomputed_layers=read["recomputes"]["layers"],
         predicted=read["predicted"],
         alternatives=read["alternatives"],
     )
@@ -243,7 +263,7 @@ _SHAPE: Final = {
     "memory": tuple[Bytes, ...] | None,
     "schedule": {"name": str, "grid": str},
     "cut": tuple[tuple[str, ...], ...],
-    "recomputes": tuple[int, ...],
+    "recomputes": {"stages": tuple[int, ...], "layers": tuple[str, ...]},
     "predicted": Predicted,
     "alternatives": tuple[Alternative, ...],
 }

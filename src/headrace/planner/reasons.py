@@ -1,7 +1,8 @@
 """Why one choice is better than another, in words and numbers."""
 
 from headrace.costs import Seconds
-from headrace.planner.appraise import Appraised
+from headrace.planner.appraised import Appraised
+from headrace.schedule.actions import GIVES_INPUT_GRADIENT, RECOMPUTE, UPDATE
 from headrace.units import seconds
 
 
@@ -24,11 +25,14 @@ def _parts(found: Appraised) -> dict[str, Seconds]:
     timeline = found.timeline
     busiest = max(range(timeline.ranks), key=lambda rank: timeline.busy[rank])
     track = timeline.tracks[busiest]
-    spent = dict.fromkeys("RU", 0.0)
+    again, update = 0.0, 0.0
     for action, start, end in zip(track.actions, track.starts, track.ends, strict=True):
-        if action.kind in spent:
-            spent[action.kind] += end - start
-    again, update = spent["R"], spent["U"]
+        if action.kind == RECOMPUTE:
+            again += end - start
+        elif action.kind == UPDATE:
+            update += end - start
+        elif action.kind in GIVES_INPUT_GRADIENT and found.twice:
+            again += found.twice[action.stage]
     idle = timeline.makespan - timeline.busy[busiest]
     return {
         "compute on the busiest rank": timeline.busy[busiest] - again - update,

@@ -15,7 +15,9 @@ from typing import Any, Literal
 from headrace.costs import Bytes, Costs, Seconds
 from headrace.layer_costs import LayerCosts
 from headrace.partition.errors import NoCutFits
-from headrace.planner.appraise import Appraised, at_close
+from headrace.partition.problem import Allowed
+from headrace.planner.appraise import at_close
+from headrace.planner.appraised import Appraised
 from headrace.planner.build_plan import as_plan
 from headrace.planner.candidates import Candidate
 from headrace.planner.choose import Choice, NoPlanFits, choose
@@ -103,7 +105,7 @@ def replan(
     schedules: Sequence[str] | None = None,
     micro_batches: Sequence[int] | None = None,
     memory: Bytes | Sequence[Bytes] | None = None,
-    recompute: Literal["never", "stage"] = "stage",
+    recompute: Allowed = "layer",
 ) -> Replanned:
     """The best plan for the model and the ranks of `run`, with the costs that one of its steps shows.
 
@@ -122,7 +124,8 @@ def replan(
     """
     if change not in ("cut", "schedule"):
         raise ValueError(f'change={change!r} must be "cut" or "schedule"')
-    layers = corrected(run.layers, run.schedule, run.cut, measured)
+    again = run.layers.numbers(run.recomputed_layers)
+    layers = corrected(run.layers, run.schedule, run.cut, measured, again=again)
     link = run.link or Link(latency_of(*as_it_ran(run.schedule, measured)))
     request = Request(
         sizes=[layers],
@@ -141,7 +144,7 @@ def replan(
     found = ([own] if stays else []) + (_own_schedule_recut(run, own, layers, request) if asked_for else [])
     bound = own.seconds
     refused: tuple[tuple[Candidate, str], ...] = ()
-    recomputes = own.recomputes and memory is None
+    recomputes = (own.recomputes or own.one_by_one) and memory is None
     if schedules is not None or (change == "schedule" and run.schedule.segments == 1 and not recomputes):
         try:
             choice = choose(request)
@@ -162,8 +165,9 @@ def replan(
 
 def _own(run: RunProfile, layers: LayerCosts, link: Link) -> Appraised:
     """The run's schedule and cut."""
-    costs = replace(layers.of_segment(run.schedule.segments).stage_costs(run.cut), transfer=link.latency)
-    costs = replace(costs, bandwidth=link.bandwidth)
+    single = layers.numbers(run.recomputed_layers)
+    costs = layers.of_segment(run.schedule.segments).stage_costs(run.cut, single)
+    costs = replace(costs, transfer=link.latency, bandwidth=link.bandwidth)
     runs = joined(run.schedule)
     kinds = {(action.stage, action.kind) for row in run.schedule.rows for action in row}
     return Appraised(
@@ -174,13 +178,14 @@ def _own(run: RunProfile, layers: LayerCosts, link: Link) -> Appraised:
         costs=costs,
         timeline=simulate(runs, costs),
         peak=peak_memory_of(runs, costs.memory),
+        one_by_one=single,
     )
 
 
 def _own_schedule_recut(run: RunProfile, own: Appraised, layers: LayerCosts, request: Request) -> list[Appraised]:
-    """The run's schedule with the cut that is best for it; nothing if none fits."""
+    """The run's schedule with the cut that is best for it, the same layers recomputed; nothing if none fits."""
     try:
-        found = at_close(_candidate(run), replace(request, sizes=[layers], recompute="never"))
+        found = at_close(_candidate(run), replace(request, sizes=[layers], recompute="never"), own.one_by_one)
     except NoCutFits:
         return []
     return [replace(found, recomputes=own.recomputes)]
@@ -192,10 +197,10 @@ def _candidate(run: RunProfile) -> _Given:
 
 
 def _once(found: Sequence[Appraised]) -> list[Appraised]:
-    """Each schedule and cut once: the first of its kind."""
+    """Each schedule, cut and choice of layers to recompute once: the first of its kind."""
     seen: dict[Any, Appraised] = {}
     for each in found:
-        seen.setdefault((each.schedule.rows, each.cut), each)
+        seen.setdefault((each.schedule.rows, each.cut, each.one_by_one), each)
     return list(seen.values())
 
 

@@ -4,10 +4,11 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from math import inf
-from typing import Any, Literal
+from typing import Any, get_args
 
 from headrace.costs import Bytes, Number, Seconds
 from headrace.layer_costs import LayerCosts
+from headrace.partition.problem import Allowed
 from headrace.schedule.catalogue import CATALOGUE
 from headrace.schedule.numbers import at_least
 
@@ -33,7 +34,8 @@ class Request:
         schedules: names to choose from; None for all that ask nothing of the model.
         micro_batches: numbers to choose from; None for a few multiples of the pipeline's ranks.
         replicas: data-parallel degrees to choose from.
-        recompute: "never", or "stage": stages may drop their activations and compute them again to fit.
+        recompute: what may drop its activations and compute them again to fit: "never" anything, whole stages only
+            ("stage"), or also single layers ("layer").
         search: whether to look for an order of actions beyond the catalogue's, for the cuts that are best with these.
         keep_together: groups of layers, by number, that must share a stage.
         pin_rank: layer → rank that must hold it.
@@ -53,7 +55,7 @@ class Request:
     schedules: Sequence[str] | None = None
     micro_batches: Sequence[int] | None = None
     replicas: Sequence[int] = (1,)
-    recompute: Literal["never", "stage"] = "stage"
+    recompute: Allowed = "layer"
     search: bool = False
     keep_together: Sequence[Collection[int]] = ()
     pin_rank: Mapping[int, int] = field(default_factory=dict)
@@ -81,8 +83,8 @@ class Request:
             raise ValueError(
                 f"micro_batches={self.micro_batches!r} are more than the batch has rows, which is {self.batch}"
             )
-        if self.recompute not in ("never", "stage"):
-            raise ValueError(f'recompute={self.recompute!r} must be "never" or "stage"')
+        if self.recompute not in get_args(Allowed):
+            raise ValueError(f'recompute={self.recompute!r} must be "never", "stage" or "layer"')
         self._check_memory()
         for group in self.keep_together:
             if not isinstance(group, Collection):

@@ -1,12 +1,13 @@
 """What a run leaves behind for the next plan: `profile.json`, read as strictly as a plan.
 
     {
-      "version": 2,
+      "version": 3,
       "model": {"fingerprint": "…"},
       "made_with": {"headrace": "0.1.0", "torch": "2.13.0", "devices": ["cpu", "cpu"]},
       "batch": 16, "ranks": 2, "micro_batches": 4,
       "schedule": {"name": "1f1b", "grid": "0F0,…"},
       "cut": [4, 4],
+      "recomputed_layers": ["block2"],                one by one; stages that do as a whole have R in the grid
       "link": {"latency": …, "bandwidth": null},      null where it was not measured
       "layers": {"names": ["embedding", …], "rows": 4, "forward": […], …}
     }
@@ -20,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from headrace.costs import Number, Seconds
+from headrace.costs import Costs, Number, Seconds
 from headrace.files import read_json
 from headrace.layer_costs import LayerCosts
 from headrace.planner.build_plan import version_of
@@ -32,7 +33,7 @@ from headrace.schedule.schedule import Schedule
 from headrace.schedule.text import parse
 from headrace.timeline import Timeline
 
-VERSION: Final = 2
+VERSION: Final = 3
 PROFILE: Final = "profile.json"
 TIMELINE: Final = "timeline.json"
 METRICS: Final = "metrics.jsonl"
@@ -60,14 +61,16 @@ class RunProfile:
     Attributes:
         layers: their costs for one micro-batch, as they were profiled before the first step.
         batch: rows of a mini-batch.
-        schedule, cut: of the run, as of its last step.
+        schedule, cut, recomputed_layers: of the run, as of its last step; the layers are those that recompute one by
+            one.
         fingerprint: of the model.
         devices: of the ranks.
         link: None where it was not measured.
         headrace, torch: versions that it was made with.
 
     Raises:
-        ValueError: the cut does not fit the layers or the schedule, or there is no row or no device.
+        ValueError: the cut does not fit the layers or the schedule, a layer is unknown, or there is no row or no
+            device.
     """
 
     layers: LayerCosts
@@ -77,6 +80,7 @@ class RunProfile:
     fingerprint: str
     devices: tuple[str, ...]
     link: Link | None = None
+    recomputed_layers: tuple[str, ...] = ()
     headrace: str = version_of("headrace")
     torch: str = version_of("torch")
 
@@ -87,6 +91,13 @@ class RunProfile:
         if len(self.cut) != self.schedule.stages:
             raise ValueError(f"cut has {len(self.cut)} stages, but the grid of schedule has {self.schedule.stages}")
         self.layers.stage_costs(self.cut)  # refuses what does not fit
+        self.layers.numbers(self.recomputed_layers)
+
+    @property
+    def costs(self) -> Costs:
+        """Of the stages, as profiled."""
+        layers = self.layers.of_segment(self.schedule.segments)
+        return layers.stage_costs(self.cut, layers.numbers(self.recomputed_layers))
 
     @property
     def micro_batches(self) -> int:
@@ -105,6 +116,7 @@ class RunProfile:
             "micro_batches": self.micro_batches,
             "schedule": {"name": self.schedule.name, "grid": self.schedule.to_text()},
             "cut": self.cut,
+            "recomputed_layers": self.recomputed_layers,
             "link": link,
             "layers": self.layers.as_data(),
         }
@@ -160,6 +172,7 @@ def _profile(data: Any) -> RunProfile:
         batch=read["batch"],
         schedule=schedule,
         cut=read["cut"],
+        recomputed_layers=read["recomputed_layers"],
         fingerprint=read["model"]["fingerprint"],
         devices=read["made_with"]["devices"],
         link=read["link"],
@@ -181,6 +194,7 @@ _SHAPE: Final = {
     "micro_batches": int,
     "schedule": {"name": str, "grid": str},
     "cut": tuple[int, ...],
+    "recomputed_layers": tuple[str, ...],
     "link": Link | None,
     "layers": LayerCosts,
 }

@@ -6,10 +6,9 @@ catalogue × cuts ──▶ the best few ──▶ for each, search with its cos
 from dataclasses import replace
 from typing import Final
 
-from headrace.planner.appraise import Appraised, limits_of
+from headrace.planner.appraised import Appraised, limits_of
 from headrace.planner.request import Request
 from headrace.schedule.joined import joined
-from headrace.schedule.schedule import Schedule
 from headrace.search import Bytes, search
 from headrace.simulate import simulate
 from headrace.simulate.memory import peaks_by_rank
@@ -25,11 +24,14 @@ def searched(fitting: list[Appraised], request: Request) -> list[Appraised]:
     Nothing is searched for what recomputes or runs pairs, runs two ways, or has very many actions.
     """
     ranked = sorted(fitting, key=lambda each: each.seconds)
-    found = [_searched(each, request) for each in ranked[:_FEW] if _can_be(each.schedule) and not each.recomputes]
+    found = [_searched(each, request) for each in ranked[:_FEW] if _can_be(each)]
     return [each for each in found if each.fits(request) and each.seconds < ranked[0].seconds]
 
 
-def _can_be(schedule: Schedule) -> bool:
+def _can_be(found: Appraised) -> bool:
+    schedule = found.schedule
+    if found.recomputes or found.one_by_one:
+        return False
     plain = not schedule.pairs and not schedule.placement.other_lanes and schedule.segments == 1
     return plain and schedule.ranks > 1 and schedule.actions <= _MOST_ACTIONS
 

@@ -1,6 +1,6 @@
 """Tables for people, all in one look. What they say is decided by whoever prints them."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Final
 
 from rich import box
@@ -55,3 +55,14 @@ def in_words(per_rank: Sequence[int]) -> str:
 def first_to_last(names: Sequence[str]) -> str:
     """The layers of a stage, one or more of them, short: "head", or "block0 … block3"."""
     return names[0] if len(names) == 1 else f"{names[0]} … {names[-1]}"
+
+
+def in_runs(names: Sequence[str], chosen: Collection[str]) -> str:
+    """Those of a stage's layers that are chosen, neighbours together: "block0 … block2, block5"."""
+    runs: list[list[str]] = [[]]
+    for name in names:
+        if name in chosen:
+            runs[-1].append(name)
+        elif runs[-1]:
+            runs.append([])
+    return ", ".join(first_to_last(run) if len(run) > 2 else ", ".join(run) for run in runs if run)

@@ -1,6 +1,6 @@
 """What one process holds of the model: the stages of its ranks, with names, state and executors."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -29,6 +29,7 @@ class Holding:
         devices: of these ranks.
         overlap: see `Executor`.
         make_optimizer: for asynchronous schedules: from the named parameters of a stage to its optimizer.
+        recomputes: names of the layers that recompute one by one.
     """
 
     def __init__(
@@ -39,6 +40,7 @@ class Holding:
         devices: Mapping[int, torch.device],
         make_optimizer: MakeOptimizer | None = None,
         overlap: Overlap | None = None,
+        recomputes: Collection[str] = (),
     ) -> None:
         self._every_layer = list(model.layers)
         self.stages: dict[int, Stage] = {}
@@ -59,7 +61,7 @@ class Holding:
                 holders = placement.replicas_of(index)
                 here = [holder for holder in holders if holder in ranks]
                 layers = self._layers(model.stage_layers[index], devices[rank], follows=rank != here[0])
-                stages[index] = Stage(index, layers, model.first_layer[index], devices[rank], draws)
+                stages[index] = Stage(index, layers, model.first_layer[index], devices[rank], draws, recomputes)
                 self._copies.append(stages[index])
                 if rank == here[0]:
                     self.stages[index] = stages[index]

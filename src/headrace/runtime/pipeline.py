@@ -16,6 +16,7 @@ from headrace.runtime.log import begin_of, joined
 from headrace.runtime.model.cut import named_parameters
 from headrace.runtime.model.devices import Devices
 from headrace.runtime.model.mode import evaluating
+from headrace.runtime.model.recompute import Recompute
 from headrace.runtime.model.warn import warn_of_batch_statistics, warn_of_nothing_carried
 from headrace.runtime.prepare import prepare
 from headrace.runtime.results import join_all, results_of, share, share_means
@@ -25,7 +26,6 @@ from headrace.runtime.transport.choose import choose_transport
 from headrace.runtime.transport.distributed.transport import Links
 from headrace.runtime.work import Endpoint, Log, Outcome, Work
 from headrace.schedule.actions import RECOMPUTE
-from headrace.schedule.catalogue.recompute import Recompute
 from headrace.schedule.schedule import Schedule
 from headrace.timeline import Timeline
 
@@ -48,7 +48,8 @@ class Pipeline:
         micro_batches: m, into how many micro-batches each mini-batch is cut.
         schedule: a name of the catalogue, or a `Schedule`. It is proven before anything runs.
         recompute: "never", "always" or "except_last": which micro-batches drop their activations after the forward
-            and compute them again for the backward; or the stages that always do, such as {0, 1}.
+            and compute them again for the backward. "layer": every layer does so by itself. Or what always does:
+            stages by number and layers by name, such as {0, "block3"}; or a mapping from stages to one of the words.
         cut: how many layers each stage gets, such as `hr.measured_cut(model, x[:8], ranks=p)`; None for equally
             many, which is rarely the fastest.
         devices: one per rank, or one for all, where "cuda" gives each rank its own; None: where the model is.
@@ -107,11 +108,15 @@ class Pipeline:
         self._loss_weight = loss_weight
         self.proof = prepared.proof
         self.cut = prepared.model.cut
+        self.recomputed_layers = prepared.recomputes
+        """Names of the layers that recompute one by one; stages that recompute as a whole have an R in `schedule`."""
+
         try:
             self._transport.agree(
                 micro_batches=micro_batches,
                 schedule=self.schedule.to_text(),
                 cut=self.cut,
+                recompute=self.recomputed_layers,
                 model=prepared.model.signature(),
             )
         except BaseException:
@@ -119,7 +124,9 @@ class Pipeline:
             raise
         placement = self.schedule.placement
         held = self._transport.held_ranks
-        self._holding = Holding(prepared.model, placement, held, dict(enumerate(prepared.devices)), optimizer, overlap)
+        devices_of = dict(enumerate(prepared.devices))
+        again = self.recomputed_layers
+        self._holding = Holding(prepared.model, placement, held, devices_of, optimizer, overlap, again)
         self.optimizers = self._holding.optimizers
         """Of an asynchronous schedule: by stage, those that this process holds; a stage without parameters has none."""
 
@@ -136,7 +143,7 @@ class Pipeline:
             self._transport.run(lambda rank, endpoint: self._holding.executors[rank].align(endpoint))
         self._loss_fn = loss_fn
         self._output_split = output_split
-        self._recomputes = any(action.kind == RECOMPUTE for row in self.schedule.rows for action in row)
+        self._recomputes = bool(again) or any(action.kind == RECOMPUTE for row in self.schedule.rows for action in row)
         self._logs: list[Log] = []
         self._told = False
 

@@ -10,9 +10,9 @@ from headrace.runtime.batch.loss import LossFn
 from headrace.runtime.batch.microbatch import LossWeight
 from headrace.runtime.model.cut import CutModel
 from headrace.runtime.model.devices import Devices, devices_of_ranks
+from headrace.runtime.model.recompute import Recompute, of_stages, recomputed_layers
 from headrace.runtime.model.replica import refuse_running_statistics
 from headrace.schedule.catalogue import build
-from headrace.schedule.catalogue.recompute import Recompute
 from headrace.schedule.check import Proof, check
 from headrace.schedule.numbers import at_least
 from headrace.schedule.schedule import Schedule
@@ -27,12 +27,14 @@ class Prepared:
         proof: its proof.
         model: the layers of each stage.
         devices: of each rank.
+        recomputes: the layers that recompute one by one.
     """
 
     schedule: Schedule
     proof: Proof
     model: CutModel
     devices: list[torch.device]
+    recomputes: tuple[str, ...]
 
 
 def prepare(
@@ -78,12 +80,13 @@ def prepare(
     if len(order.placement.lanes) > 1:
         refuse_running_statistics(cut_model.layers, order.name)
     layers = [cut_model.layers_on(order.placement.stages_of(rank)) for rank in range(ranks)]
-    return Prepared(order, proof, cut_model, devices_of_ranks(devices, layers))
+    again = recomputed_layers(recompute, cut_model.stage_layers, order)
+    return Prepared(order, proof, cut_model, devices_of_ranks(devices, layers), again)
 
 
 def _schedule(schedule: str | Schedule, ranks: int, micro_batches: int, recompute: Recompute) -> Schedule:
     if isinstance(schedule, str):
-        return build(schedule, ranks=ranks, micro_batches=micro_batches, recompute=recompute)
+        return build(schedule, ranks=ranks, micro_batches=micro_batches, recompute=of_stages(recompute))
     if not isinstance(schedule, Schedule):
         raise TypeError(f"schedule={schedule!r} must be a name of the catalogue or a headrace Schedule")
     at_least(1, ranks=ranks, micro_batches=micro_batches)
@@ -93,6 +96,8 @@ def _schedule(schedule: str | Schedule, ranks: int, micro_batches: int, recomput
             f"schedule {schedule.name!r} is for ranks={schedule.ranks} and micro_batches={of_schedule}, "
             f"not for ranks={ranks} and micro_batches={micro_batches}"
         )
-    if recompute != "never":
-        raise ValueError(f"recompute={recompute!r} goes with a schedule's name; a Schedule has its own R actions")
+    if of_stages(recompute) != "never":
+        raise ValueError(
+            f"recompute={recompute!r} goes with a schedule's name; a Schedule has its own R actions: name only layers"
+        )
     return schedule

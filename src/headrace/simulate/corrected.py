@@ -9,7 +9,7 @@ that slows a layer down nobody measures, but how much it slows down its stage is
 A layer keeps its ratio wherever a new cut puts it: one step cannot tell slow layers from a slow rank.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from headrace.costs import PerRank, Seconds, spread
@@ -21,7 +21,12 @@ from headrace.timeline import Timeline
 
 
 def corrected(
-    layers: LayerCosts, schedule: Schedule, cut: Sequence[int], measured: Timeline, slowness: PerRank = 1
+    layers: LayerCosts,
+    schedule: Schedule,
+    cut: Sequence[int],
+    measured: Timeline,
+    slowness: PerRank = 1,
+    again: Collection[int] = (),
 ) -> LayerCosts:
     """`layers` with the seconds that they take in the pipeline that `measured` is a step of.
 
@@ -33,6 +38,7 @@ def corrected(
         schedule, cut: of the run.
         measured: one of its steps.
         slowness: what seconds are multiplied by on each rank, as `layers` are of a device with 1.
+        again: the layers that it recomputes one by one, in its backwards.
 
     Raises:
         ValueError: the cut does not fit the layers or the schedule.
@@ -41,7 +47,7 @@ def corrected(
         raise ValueError(f"cut={tuple(cut)} has {len(cut)} stages, but {schedule.name} has {schedule.stages}")
     found = seconds_of(as_it_ran(schedule, measured)[1])
     slow = spread("slowness", slowness, schedule.ranks, "ranks")
-    costs = layers.stage_costs(cut).slowed([slow[rank] for rank in schedule.placement.rank_of])
+    costs = layers.stage_costs(cut, again).slowed([slow[rank] for rank in schedule.placement.rank_of])
     whole = costs.per_stage(schedule.stages)
     predicted = {kind: [seconds / schedule.segments for seconds in each] for kind, each in whole.items()}
     stage_of = [stage for stage, count in enumerate(cut) for _ in range(count)]

@@ -122,6 +122,7 @@ def _of_stages(schedule: Schedule, rank: int, memory: Memory) -> Iterator[Change
     stages, row = schedule.stages, schedule.rows[rank]
     activations, for_weight = memory.per_stage("activations", stages), memory.per_stage("for_weight", stages)
     stage_input, version = memory.per_stage("stage_input", stages), memory.per_stage("version", stages)
+    again = memory.per_stage("again", stages)
     recomputed = _recomputed(row)
     stashes, drops = _stashed_versions(schedule, rank)
     for at, (stage, kind, k) in enumerate(row):
@@ -132,9 +133,9 @@ def _of_stages(schedule: Schedule, rank: int, memory: Memory) -> Iterator[Change
         elif kind == RECOMPUTE:
             takes = activations[stage] - stage_input[stage]
         elif kind == BACKWARD:
-            leaves = -activations[stage]
+            takes, leaves = again[stage], -activations[stage] - again[stage]
         elif kind == BACKWARD_INPUT:
-            leaves = for_weight[stage] - activations[stage]
+            takes, leaves = again[stage], for_weight[stage] - activations[stage] - again[stage]
         elif kind == BACKWARD_WEIGHT:
             leaves = -for_weight[stage]
         yield takes + version[stage] * (at in stashes), leaves - version[stage] * (at in drops)

@@ -1,12 +1,13 @@
 """What `headrace train` is asked to do."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from math import inf
 from typing import Any, get_args
 
 from headrace.planner.replan import Freedom
+from headrace.runtime.model.recompute import Recompute, of_stages
 from headrace.schedule.catalogue import build
-from headrace.schedule.catalogue.recompute import Recompute
 from headrace.schedule.numbers import at_least
 from headrace.schedule.schedule import Schedule
 
@@ -18,7 +19,8 @@ class TrainConfig:
     Attributes:
         ranks: p.
         micro_batches: m.
-        schedule, recompute: as for `Pipeline`; a `Schedule` must be for these ranks and micro-batches.
+        schedule, recompute: as for `Pipeline`; a `Schedule` must be for these ranks and micro-batches, and beside it
+            `recompute` names layers only.
         layers, dim, heads: of the GPT.
         sequence: bytes per row.
         batch: rows per step.
@@ -28,7 +30,8 @@ class TrainConfig:
         clip: the largest global norm of the gradients.
         device: "cpu" or "cuda"; "auto" for cuda where there is some.
         seed: of initialisation, batches and dropout.
-        plan: the file of a plan for this model and these batches, whose cut is taken; its schedule is `schedule`.
+        plan: the file of a plan for this model and these batches, whose cut and recomputed layers are taken; its
+            schedule is `schedule`.
         data: a file or folder of text; None for the standard library's own source.
         evaluate_every: steps between evaluations on held-out text.
         evaluation_batches: how many batches an evaluation takes.
@@ -107,6 +110,8 @@ class TrainConfig:
             )
         if self.replan not in get_args(Freedom):
             raise ValueError(f"replan={self.replan!r} must be one of {', '.join(get_args(Freedom))}")
+        if self.plan is not None and self.recompute != "never":
+            raise ValueError(f"recompute={self.recompute!r} goes without plan=: the plan says what recomputes")
         for name in ("learning_rate", "clip"):
             if not 0 < getattr(self, name) < inf:
                 raise ValueError(f"{name}={getattr(self, name)} must be above 0 and finite")
@@ -121,13 +126,16 @@ class TrainConfig:
         """
         if isinstance(self.schedule, Schedule):
             return self.schedule
-        return build(self.schedule, ranks=self.ranks, micro_batches=self.micro_batches, recompute=self.recompute)
+        stages = of_stages(self.recompute)
+        return build(self.schedule, ranks=self.ranks, micro_batches=self.micro_batches, recompute=stages)
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data for config.json; of a Schedule, its name and the grid."""
         plain = {item.name: getattr(self, item.name) for item in fields(self)}
         if isinstance(self.schedule, Schedule):
             plain |= {"schedule": self.schedule.name, "grid": self.schedule.to_text()}
-        if not isinstance(self.recompute, str):
-            plain["recompute"] = sorted(self.recompute)
+        if isinstance(self.recompute, Mapping):
+            plain["recompute"] = dict(self.recompute)
+        elif not isinstance(self.recompute, str):
+            plain["recompute"] = sorted(self.recompute, key=lambda each: (isinstance(each, str), each))
         return plain

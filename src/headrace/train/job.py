@@ -15,7 +15,7 @@ from headrace.data import Batches, load
 from headrace.layer_costs import stage_sums
 from headrace.models.gpt import gpt, next_byte_loss
 from headrace.partition import partition
-from headrace.planner import read_plan
+from headrace.planner import Plan, read_plan
 from headrace.planner.model import fingerprint, refuse_stale
 from headrace.planner.replan import Replanned, replan
 from headrace.planner.run_profile import RunProfile
@@ -41,7 +41,8 @@ class Prepared:
         profile: seconds of each layer.
         schedule: of the steps.
         cut: layers per stage.
-        costs: seconds of each stage.
+        recomputed_layers: those that recompute one by one.
+        costs: seconds and bytes of each stage.
         predicted: the timeline of a step, from these costs.
         parameters: how many numbers each stage learns.
     """
@@ -50,6 +51,7 @@ class Prepared:
     profile: LayerProfile
     schedule: Schedule
     cut: tuple[int, ...]
+    recomputed_layers: tuple[str, ...]
     costs: Costs
     predicted: Timeline
     parameters: tuple[int, ...]
@@ -139,22 +141,24 @@ def train(
     x, y = (part[:rows].to(device) for part in batches.batch(0))
     profile = profile_as_rank(model, x, config.ranks, loss_fn=next_byte_loss, target=y)
     layers = rehearsed(model, batches.batch(0), next_byte_loss, profile.layer_costs(rows), config.ranks)
-    cut = partition(layers.seconds, order.stages) if config.plan is None else _planned_cut(config, model)
+    plan = None if config.plan is None else _planned(config, model)
+    cut = partition(layers.seconds, order.stages) if plan is None else plan.cut
     make_optimizer = partial(torch.optim.AdamW, lr=config.learning_rate, betas=(0.9, 0.95), weight_decay=0.1)
     pipe = Pipeline(
         model,
         next_byte_loss,
         ranks=config.ranks,
         micro_batches=config.micro_batches,
-        schedule=order,
+        schedule=config.schedule,
+        recompute=config.recompute if plan is None else plan.recomputed_layers,
         cut=cut,
         devices=device,
     )
     try:
         devices = (device,) * config.ranks
-        run = RunProfile(layers, config.batch, order, cut, fingerprint(model), devices)
-        costs = layers.of_segment(order.segments).stage_costs(cut)
-        prepared = _prepared(text.notes, profile, order, cut, costs)
+        mark, again = fingerprint(model), pipe.recomputed_layers
+        run = RunProfile(layers, config.batch, order, cut, mark, devices, recomputed_layers=again)
+        prepared = _prepared(text.notes, profile, run, run.costs)
         on_ready(prepared)
         before = after = _held_out_loss(pipe, held_out)
         optimizer: torch.optim.Optimizer = make_optimizer(pipe.named_parameters())
@@ -164,12 +168,13 @@ def train(
             if step == config.replan_after:
                 replanned = from_first(replan(run, clock.typical(), change=config.replan))
                 if replanned.worth_it:
-                    order, cut = replanned.plan.schedule, replanned.plan.cut
+                    order, cut, again = (better := replanned.plan).schedule, better.cut, better.recomputed_layers
                     pipe, optimizer = moved(
-                        pipe, optimizer, model, next_byte_loss, make_optimizer, schedule=order, cut=cut, devices=device
-                    )
-                    run = replace(run, schedule=order, cut=cut)
-                    prepared = _prepared(text.notes, profile, order, cut, replanned.costs)
+                        pipe, optimizer, model, next_byte_loss, make_optimizer, schedule=order, cut=cut,
+                        recompute=again, devices=device,
+                    )  # fmt: skip
+                    run = replace(run, schedule=order, cut=cut, recomputed_layers=again)
+                    prepared = _prepared(text.notes, profile, run, replanned.costs)
                     clock.begin_again()
                 on_replan(replanned, prepared)
             start = time.perf_counter()
@@ -213,24 +218,23 @@ def train(
     )
 
 
-def _planned_cut(config: TrainConfig, model: nn.Sequential) -> tuple[int, ...]:
-    """The cut of the plan, if it is one for this job."""
+def _planned(config: TrainConfig, model: nn.Sequential) -> Plan:
+    """The plan, if it is one for this job."""
     plan = read_plan(Path(config.plan or ""))
     refuse_stale(plan, model, config.batch)
     if plan.schedule != config.order():
         raise ValueError(f"the plan in {config.plan} has another schedule than this job: take it from the plan, too")
-    return plan.cut
+    return plan
 
 
 def _held_out_loss(pipe: Pipeline, batches: list[tuple[Tensor, Tensor]]) -> float:
     return statistics.fmean(float(pipe.evaluate(x, y)["loss"]) for x, y in batches)
 
 
-def _prepared(
-    notes: tuple[str, ...], profile: LayerProfile, schedule: Schedule, cut: tuple[int, ...], costs: Costs
-) -> Prepared:
-    parameters = tuple(stage_sums(profile.parameters, cut))
-    return Prepared(notes, profile, schedule, cut, costs, simulate_as_run(schedule, costs), parameters)
+def _prepared(notes: tuple[str, ...], profile: LayerProfile, run: RunProfile, costs: Costs) -> Prepared:
+    parameters = tuple(stage_sums(profile.parameters, run.cut))
+    predicted = simulate_as_run(run.schedule, costs)
+    return Prepared(notes, profile, run.schedule, run.cut, run.recomputed_layers, costs, predicted, parameters)
 
 
 def _device(name: str) -> str:

@@ -22,7 +22,7 @@ def rows_per_second(
     Args:
         model: what the plan is for; its gradients are gone afterwards.
         loss_fn, batch: as the plan was made with.
-        plan: its schedule and its cut are run, every rank a thread.
+        plan: what it says is run, every rank a thread.
         steps: how many; the first three do not count, if there are more.
 
     Raises:
@@ -30,8 +30,9 @@ def rows_per_second(
     """
     clock = StepClock()
     with Pipeline(
-        model, loss_fn, ranks=plan.ranks, micro_batches=plan.micro_batches, schedule=plan.schedule, cut=plan.cut
-    ) as pipe:
+        model, loss_fn, ranks=plan.ranks, micro_batches=plan.micro_batches, schedule=plan.schedule, cut=plan.cut,
+        recompute=plan.recomputed_layers,
+    ) as pipe:  # fmt: skip
         for _ in range(steps):
             model.zero_grad()
             start = time.perf_counter()

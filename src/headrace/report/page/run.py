@@ -87,8 +87,7 @@ class Run:
     def memory(self) -> Memory:
         """What the stages hold, from the bytes of the profiled layers."""
         run = self.profile
-        held = run.layers.of_segment(run.schedule.segments).stage_costs(run.cut).memory
-        return replace(held, version=stage_sums(run.layers.parameters, run.cut))
+        return replace(run.costs.memory, version=stage_sums(run.layers.parameters, run.cut))
 
 
 def read(folder: Path) -> Run:

@@ -11,7 +11,11 @@ from torch.autograd.graph import GradientEdge, _engine_run_backward
 
 
 def gradients_of(
-    inputs: Sequence[Tensor], roots: Sequence[GradientEdge], arrived: Sequence[Tensor], *, again: bool = False
+    inputs: Sequence[Tensor | GradientEdge],
+    roots: Sequence[GradientEdge],
+    arrived: Sequence[Tensor],
+    *,
+    again: bool = False,
 ) -> tuple[Tensor | None, ...]:
     """Gradients of `inputs` for those that have `arrived` at `roots`; the graph is kept if it will run `again`."""
     found: tuple[Tensor | None, ...] = _engine_run_backward(

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.graph import get_gradient_edge
 from torch.overrides import TorchFunctionMode
 
 from headrace.runtime.split.ancestry import leaves_of_weight
@@ -46,18 +47,24 @@ _PLAIN: Final = frozenset({Tensor, nn.Parameter})
 
 
 class Interception(TorchFunctionMode):
-    """Makes operations of the products in a forward of one micro-batch."""
+    """Makes operations of the products in a forward of one micro-batch.
 
-    def __init__(self, halves: Halves) -> None:
+    Args:
+        halves: collects them.
+        pack: the hook for saved tensors of a layer that drops its activations: they may be asked for twice.
+    """
+
+    def __init__(self, halves: Halves, pack: Callable[..., Any] | None = None) -> None:
         super().__init__()
         self._halves = halves
+        self._pack = pack
         self._open: set[Any] = set()
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         if torch.compiler.is_compiling():  # a function that is compiled within a layer: nothing but this is traced
             return func(*args, **kwargs)
-        if func in PRODUCTS and _PLAIN.issuperset(types) and _can_split():
+        if func in PRODUCTS and _PLAIN.issuperset(types) and _can_split(self._pack):
             result = self._split(func, args, kwargs)
             if result is not None:
                 return result
@@ -81,13 +88,30 @@ class Interception(TorchFunctionMode):
         leaves = [None if t is activation else leaves_of_weight(t) for t in operands]
         if not any(leaves) or "out" in kwargs or len({id(t) for t in operands}) < len(operands):
             return None
-        own = {id(t): t if of is not None else _beginning(t) for t, of in zip(operands, leaves, strict=True)}
+        begin = _beginning if self._pack is None else self._dropped_beginning
+        own = {id(t): t if of is not None else begin(t) for t, of in zip(operands, leaves, strict=True)}
         result = func(
             *(own.get(id(a), a) for a in args),
             **{name: own.get(id(a), a) for name, a in kwargs.items()},
         )
-        operation = Operation(self._halves, list(own.values()), leaves, result)
+        wanted = [t if t.is_leaf or self._pack is None else get_gradient_edge(t) for t in own.values()]
+        operation = Operation(self._halves, wanted, leaves, result)
         return operation.join(self._halves.anchor, operands)
+
+    def _dropped_beginning(self, activation: Tensor) -> Tensor:
+        """The same as `_beginning`, but nothing of the graph holds its memory."""
+        beginning: Tensor = _Beginning.apply(self._halves.anchor, activation.detach())  # type: ignore[no-untyped-call]
+        return beginning
+
+
+class _Beginning(torch.autograd.Function):
+    @staticmethod
+    def forward(_ctx: Any, _anchor: Tensor, activation: Tensor) -> Tensor:
+        return activation.detach()
+
+    @staticmethod
+    def backward(_ctx: Any, *_: Any) -> tuple[None, None]:
+        return None, None  # never called: the gradient is asked for here
 
 
 def _beginning(activation: Tensor) -> Tensor:
@@ -98,16 +122,17 @@ def _beginning(activation: Tensor) -> Tensor:
     return beginning
 
 
-def _can_split() -> bool:
+def _can_split(pack: Callable[..., Any] | None) -> bool:
     """Whether nothing is under way that needs to see the product as it is.
 
     Without gradients there is nothing to split. Hooks for saved tensors (torch.utils.checkpoint) may compute what was
-    saved when the graph asks for it, and two halves would ask twice. Transforms of torch.func and forward-mode
-    differentiation have their own idea of a graph.
+    saved when the graph asks for it, and two halves would ask twice; only `pack` is known not to. Transforms of
+    torch.func and forward-mode differentiation have their own idea of a graph.
     """
+    hooks = torch._C._autograd._top_saved_tensors_default_hooks(False)
     return (
         torch.is_grad_enabled()
-        and torch._C._autograd._top_saved_tensors_default_hooks(False) is None
+        and (hooks is None or (pack is not None and hooks[0] == pack))
         and torch._C._functorch.peek_interpreter_stack() is None
         and torch.autograd.forward_ad._current_level < 0
     )

@@ -37,13 +37,17 @@ class Operation:
 
     Args:
         queue: of the micro-batch.
-        operands: those of its own graph that need a gradient.
+        operands: those of its own graph that need a gradient; of one whose memory may go, the edge that made it.
         leaves: for each operand those that it is made of; None for an activation.
         result: of its own graph.
     """
 
     def __init__(
-        self, queue: Queue, operands: Sequence[Tensor], leaves: Sequence[Leaves | None], result: Tensor
+        self,
+        queue: Queue,
+        operands: Sequence[Tensor | GradientEdge],
+        leaves: Sequence[Leaves | None],
+        result: Tensor,
     ) -> None:
         self.leaves = tuple(leaves)
         self.wait = [of_operand is not None for of_operand in leaves]
@@ -74,7 +78,7 @@ class Operation:
             self._queue.put(self._edge, gradient)
         if now:
             wanted = [self._operands[i] for i in now]
-            with hooks_silent(wanted):
+            with hooks_silent(w for w in wanted if isinstance(w, Tensor)):
                 parts = gradients_of(wanted, (self._edge,), (gradient,), again=later)
             for i, part in zip(now, parts, strict=True):
                 found[i] = part

@@ -11,7 +11,7 @@ Which buffers a stage changes is learned by comparing all of them around its fir
 One that starts to change only then is noticed by its version, and the step is refused once.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -48,10 +48,18 @@ class ChangingBuffers:
     def before_forward(self, mode: int) -> BufferState:
         """Copies of what the coming F may change."""
         self._versions = self._versions_of_others(mode)
-        return tuple(
-            _Copy(owner, name, None if (buffer := owner._buffers[name]) is None else buffer.detach().clone())
-            for owner, name in self._changing.get(mode, self._all)
-        )
+        return _copies(self._changing.get(mode, self._all))
+
+    def before_layers(self, mode: int) -> BufferState:
+        """The same where each layer runs again by itself, from copies of its own: only what there is to learn from."""
+        self._versions = self._versions_of_others(mode)
+        return () if mode in self._changing else _copies(self._all)
+
+    def before_layer(self, mode: int, layer: nn.Module) -> BufferState:
+        """Copies of what the coming F, or another layer in it, may change of `layer`."""
+        changing = self._changing.get(mode, self._all)
+        mine = set(layer.modules()) if changing else ()
+        return _copies([(owner, name) for owner, name in changing if owner in mine])
 
     def after_forward(self, mode: int, before: BufferState) -> BufferState:
         """What of `before` an R will need.
@@ -76,6 +84,13 @@ class ChangingBuffers:
         copied = set(self._changing.get(mode, self._all))
         others = (owner._buffers[name] for owner, name in self._all if (owner, name) not in copied)
         return [-1 if buffer is None else id(buffer) + buffer._version for buffer in others]
+
+
+def _copies(buffers: Iterable[tuple[nn.Module, str]]) -> BufferState:
+    return tuple(
+        _Copy(owner, name, None if (buffer := owner._buffers[name]) is None else buffer.detach().clone())
+        for owner, name in buffers
+    )
 
 
 @contextmanager

@@ -76,6 +76,12 @@ class Carrier:
             self._sources.append(source)
             self._opened[key] = parcel.skeleton.build(source.open(parcel.tensors, parcel.needs_grad))
 
+    def again(self) -> "Carrier":
+        """One for a layer that will run now and once more later: it gives what this one gives from here on."""
+        carrier = Carrier({})
+        carrier._opened, carrier._calls = self._opened, dict(self._calls)
+        return carrier
+
     def __enter__(self) -> "Carrier":
         _CURRENT.carrier = self
         return self

@@ -31,7 +31,7 @@ from typing import Any, Final, Protocol
 
 import torch
 from torch import Tensor, nn
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode, _pop_mode_temporarily
 
 _MASK: Final = 2**64 - 1
 _GLOBAL_GENERATORS: Final = threading.RLock()
@@ -82,6 +82,9 @@ class Draws(Protocol):
     def backward(self, layers: Sequence[nn.Module], mode: int) -> Any:
         """A context around the backward of some layers."""
 
+    def rerun(self) -> Any:
+        """A context around a layer that runs again within a backward."""
+
 
 class OwnGenerators:
     """For the only rank that uses its generators: seed them before each layer."""
@@ -105,6 +108,9 @@ class OwnGenerators:
 
     def backward(self, layers: Sequence[nn.Module], mode: int) -> Any:  # noqa: ARG002 - see the protocol
         return nullcontext()
+
+    def rerun(self) -> Any:
+        return self.action()
 
 
 class SharedGenerators:
@@ -139,6 +145,10 @@ class SharedGenerators:
     def backward(self, layers: Sequence[nn.Module], mode: int) -> Any:
         draw = any(self._draws.get((layer, mode)) for layer in layers)
         return _Refused() if draw else nullcontext()
+
+    def rerun(self) -> Any:
+        refused = isinstance(_get_current_dispatch_mode(), _Refused)
+        return _pop_mode_temporarily() if refused else nullcontext()
 
     @contextmanager
     def _alone(self, key: tuple[nn.Module, int], seed: int) -> Iterator[None]:

@@ -4,15 +4,15 @@
     F   parcel ──▶ layers ──▶ parcel                     B   gradients ─▶ gradients
                      └ or, to recompute: the parcel that came in ─▶ R ──┘
 
-Where the backward is split, I takes B's place and leaves W what `runtime.split` describes.
+Where the backward is split, I takes B's place and leaves W what `runtime.split` describes. Layers may also recompute
+one by one, within B or I: see `dropping`.
 
 A stage knows nothing of ranks, schedules and transports.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
-from typing import Final
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
@@ -23,8 +23,11 @@ from headrace.runtime.split.layers import split_layer
 from headrace.runtime.stage.boundary import Parcel, Skeleton, Value, take_apart
 from headrace.runtime.stage.buffers import BufferState, ChangingBuffers, standing_in
 from headrace.runtime.stage.carry import Carrier, Key
+from headrace.runtime.stage.dropping import DroppedLayers
 from headrace.runtime.stage.gradients import Gradients, Source, backward, edges, nothing_saved
+from headrace.runtime.stage.inputs import StageInput, address
 from headrace.runtime.stage.randomness import Draws, stream
+from headrace.runtime.stage.slots import Slots
 
 Tail = Callable[[Value], Tensor]
 """What follows the last layer of the last stage: the loss of one micro-batch."""
@@ -55,6 +58,17 @@ class _Rerun:
     split: bool
 
 
+@dataclass(frozen=True)
+class _Passage:
+    """One run of the layers on one micro-batch."""
+
+    micro_batch: int
+    seed: int
+    tail: Tail | None
+    carrier: Carrier
+    halves: Halves | None
+
+
 class Stage:
     """Stage `index` of a model.
 
@@ -64,10 +78,17 @@ class Stage:
         first_layer: the number of its first layer in the unsplit model.
         device: where it computes.
         draws: where its layers take random numbers from.
+        recomputes: names of those of its layers that drop what they keep for the backward, each by itself.
     """
 
     def __init__(
-        self, index: int, layers: Mapping[str, nn.Module], first_layer: int, device: torch.device, draws: Draws
+        self,
+        index: int,
+        layers: Mapping[str, nn.Module],
+        first_layer: int,
+        device: torch.device,
+        draws: Draws,
+        recomputes: Collection[str] = (),
     ) -> None:
         self.index = index
         self.layers = dict(layers)
@@ -81,7 +102,9 @@ class Stage:
         self._buffers = ChangingBuffers(self._modules)
         self._mode = 0
         self._modes: dict[tuple[bool, ...], int] = {}
-        self._writes_input: dict[int, bool] = {}
+        self._input = StageInput(index)
+        places = {place: name for place, name in enumerate(layers) if name in recomputes}
+        self._dropped = DroppedLayers({place: self._modules[place] for place in places}, places, device)
         self._graphs: dict[int, _Graph] = {}
         self._reruns: dict[int, _Rerun] = {}
         self._halves: dict[int, Halves] = {}
@@ -111,14 +134,16 @@ class Stage:
         """
         carried = self._carried.pop(k, {})
         carrier, source, halves = Carrier(carried), Source(), Halves() if split and not recompute else None
+        passage = _Passage(k, seed, tail, carrier, halves)
         if recompute and torch.is_grad_enabled():
             buffers = self._buffers.before_forward(self._mode)
             with nothing_saved():
-                tensors, skeleton = self._run(k, parcel, source, seed, tail, carrier)
+                tensors, skeleton = self._run(parcel, source, passage, dropping=False)
             changed = self._buffers.after_forward(self._mode, buffers)
             self._reruns[k] = _Rerun(parcel, tail, seed, changed, carried, split)
         else:
-            tensors, skeleton = self._run(k, parcel, source, seed, tail, carrier, halves)
+            dropping = bool(self._dropped) and torch.is_grad_enabled()
+            tensors, skeleton = self._run(parcel, source, passage, dropping=dropping)
             if torch.is_grad_enabled():
                 self._graphs[k] = _Graph(source, (*edges(tensors), *carrier.roots()), carrier, halves)
         if (k + 1) % self._segments:
@@ -131,7 +156,8 @@ class Stage:
         rerun = self._reruns.pop(k)
         carrier, source, halves = Carrier(rerun.carried), Source(), Halves() if rerun.split else None
         with standing_in(rerun.buffers):
-            tensors, _ = self._run(k, rerun.parcel, source, rerun.seed, rerun.tail, carrier, halves)
+            passage = _Passage(k, rerun.seed, rerun.tail, carrier, halves)
+            tensors, _ = self._run(rerun.parcel, source, passage, dropping=False)
         self._graphs[k] = _Graph(source, (*edges(tensors), *carrier.roots()), carrier, halves)
 
     def backward(self, k: int, gradients: Gradients) -> Gradients:
@@ -178,100 +204,52 @@ class Stage:
         return (*(gradients or (None,) * outputs), *carried)
 
     def _run(
-        self,
-        k: int,
-        parcel: Parcel,
-        source: Source,
-        seed: int,
-        tail: Tail | None,
-        carrier: Carrier,
-        halves: Halves | None = None,
+        self, parcel: Parcel, source: Source, passage: _Passage, *, dropping: bool
     ) -> tuple[tuple[Tensor, ...], Skeleton]:
-        tensors, written = self._guard(parcel.tensors)
+        """Through all layers; if `dropping`, those that recompute one by one keep nothing but their inputs."""
+        tensors, written = self._input.safe(parcel.tensors, self._mode)
         value = parcel.skeleton.build(source.open(tensors, parcel.needs_grad))
-        with self._draws.action(), carrier if self._segments > 1 else nullcontext():
-            for place, layer in enumerate(self._modules):
-                with self._draws.layer(layer, self._mode, stream(seed, self._first_layer + place, k)):
-                    try:
-                        with split_layer(halves, layer, self._names[place]):
-                            value = layer(value)
-                    except Exception as error:
-                        error.add_note(f"raised by layer {self._names[place]} ({type(layer).__name__})")
-                        raise
-            if tail is not None:
-                after_last = stream(seed, self._first_layer + len(self._modules), k)
-                with self._draws.layer(self._tail_place, self._mode, after_last):
-                    value = tail(value)
+        dropped = self._dropped.forward(self._mode, self._own_memory) if dropping else nullcontext()
+        with self._draws.action(), passage.carrier if self._segments > 1 else nullcontext(), dropped:
+            for place in range(len(self._modules)):
+                if dropping and place in self._dropped:
+                    value = self._dropped_layer(place, value, passage)
+                else:
+                    value = self._layer(place, value, passage)
         written()
         return take_apart(value, f"the output of stage {self.index}")
 
-    def _guard(self, tensors: tuple[Tensor, ...]) -> tuple[tuple[Tensor, ...], Callable[[], None]]:
-        """Tensors that the layers may write to in place, and a check to run afterwards.
+    def _layer(self, place: int, value: Value, passage: _Passage, slots: Slots | None = None) -> Value:
+        """The layer at `place`, and behind the last one the tail; `slots` take what it saves for its backward."""
+        layer, name = self._modules[place], self._names[place]
+        seed, k, tail = passage.seed, passage.micro_batch, passage.tail
+        with self._draws.layer(layer, self._mode, stream(seed, self._first_layer + place, k)):
+            try:
+                with split_layer(passage.halves, layer, name, None if slots is None else slots.pack):
+                    value = layer(value)
+            except Exception as error:
+                error.add_note(f"raised by layer {name} ({type(layer).__name__})")
+                raise
+        if tail is None or place + 1 < len(self._modules):
+            return value
+        after_last = stream(seed, self._first_layer + len(self._modules), k)
+        with self._draws.layer(self._tail_place, self._mode, after_last):
+            return tail(value)
 
-        What came in belongs to others as well: to the user's batch, to the graph of the stage before, to a recompute.
-        Whether the layers write to it is learned from their first run, on copies; later only stages that do get copies.
-        """
-        if torch.is_inference_mode_enabled() or any(t.is_inference() for t in tensors):
-            return tuple(map(_twin, tensors)), _nothing
-        if self._writes_input.get(self._mode, True):
-            copies = tuple(map(_twin, tensors))
-            fresh = [t._version for t in copies]
+    def _dropped_layer(self, place: int, value: Value, passage: _Passage) -> Value:
+        """The same, but it will run again in the backward."""
+        # a product saves the same, split or not, and only what it saves is of interest in the second run
+        again = replace(passage, carrier=passage.carrier.again(), halves=None)
 
-            def learn() -> None:
-                wrote = fresh != [t._version for t in copies]
-                if wrote and _overlap(tensors):
-                    raise RuntimeError(
-                        f"stage {self.index} writes in place to its input, whose tensors share memory: unsplit, the "
-                        "write would show in both, but after a cut it does not. Take inplace=True away from its first "
-                        "layers, or hand on copies"
-                    )
-                self._writes_input[self._mode] = self._writes_input.get(self._mode, False) or wrote
+        def second(value: Value, slots: Slots) -> Value:
+            with self._draws.rerun(), again.carrier if self._segments > 1 else nullcontext():
+                return self._layer(place, value, again, slots)
 
-            return copies, learn
-        versions = [t._version for t in tensors]
-
-        def verify() -> None:
-            if versions != [t._version for t in tensors]:
-                self._writes_input[self._mode] = True
-                raise RuntimeError(
-                    f"stage {self.index} wrote to its input in place, which it had not done in its first forward, "
-                    "so the input was not copied: repeat the step (it is copied from now on), "
-                    "or take inplace=True away from its first layers"
-                )
-
-        return tensors, verify
+        return self._dropped.run(place, value, lambda value, slots: self._layer(place, value, passage, slots), second)
 
     def _parcel(self, tensors: tuple[Tensor, ...], skeleton: Skeleton) -> Parcel:
         # a buffer that is handed on may move before the next stage has read it
         outputs = tuple(
-            t.detach().clone() if self._own_memory and _address(t) in self._own_memory else t.detach() for t in tensors
+            t.detach().clone() if self._own_memory and address(t) in self._own_memory else t.detach() for t in tensors
         )
         return Parcel(outputs, tuple(t.requires_grad for t in tensors), skeleton)
-
-
-_ALIGNMENT: Final = 64  # bytes: torch allocates at multiples of it
-
-
-def _twin(tensor: Tensor) -> Tensor:
-    """A copy with the strides and the alignment of the original, on which kernels round alike."""
-    if tensor.layout is not torch.strided or not tensor.numel():
-        return tensor.clone()
-    lead = tensor.data_ptr() % _ALIGNMENT // tensor.element_size()
-    extent = 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
-    memory = tensor.new_empty(lead + extent)
-    memory[lead:].copy_(tensor.as_strided((extent,), (1,)))
-    return memory.as_strided(tensor.shape, tensor.stride(), lead)
-
-
-def _address(tensor: Tensor) -> int:
-    return tensor.untyped_storage().data_ptr() if tensor.layout is torch.strided else 0
-
-
-def _overlap(tensors: tuple[Tensor, ...]) -> bool:
-    """Whether two of them may share memory."""
-    addresses = [_address(t) for t in tensors if t.numel()]
-    return len(set(addresses)) < len(addresses)
-
-
-def _nothing() -> None:
-    return None
