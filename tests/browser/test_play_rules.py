@@ -71,7 +71,7 @@ def by_python(schedule, costs):
 
 def as_data(costs, **schedule):
     names = ("forward", "backward_input", "backward_weight", "recompute", "transfer", "pair", "update")
-    held = ("activations", "for_weight", "stage_input", "parameters", "version", "shared")
+    held = ("activations", "for_weight", "stage_input", "parameters", "version", "again", "shared")
     return {
         **schedule,
         "costs": {name: getattr(costs, name) for name in names},
@@ -126,7 +126,7 @@ def any_costs(rng, schedule):
         recompute=rng.choice([None, several(s)]),
         pair=rng.choice([None, several(s)]),
         transfer=several(s - 1),
-        memory=Memory(several(s), several(s), several(s), several(s), several(s), several(s)),
+        memory=Memory(*(several(s) for _ in range(7))),
     )
 
 

@@ -8,7 +8,7 @@ const Bytes = (() => {
   /** Per rank, [seconds, bytes] wherever the bytes change, the first at 0. `memory`: the fields of headrace Memory. */
   function overTime(schedule, timeline, memory) {
     const stages = schedule.lanes[0].length;
-    const names = ["activations", "for_weight", "stage_input", "parameters", "version", "shared"];
+    const names = ["activations", "for_weight", "stage_input", "parameters", "version", "again", "shared"];
     const of = Object.fromEntries(names.map((name) => [name, spread(memory[name], stages)]));
     return schedule.rows.map((row, rank) => {
       const always = Rows.stagesOf(schedule, rank).reduce((sum, stage) => sum + of.parameters[stage], 0);
@@ -36,8 +36,9 @@ const Bytes = (() => {
       let [takes, leaves] = [0, 0];
       if (kind === "F") takes = recomputed.has(`${stage},${k}`) ? of.stage_input[stage] : of.activations[stage];
       else if (kind === "R") takes = of.activations[stage] - of.stage_input[stage];
-      else if (kind === "B") leaves = -of.activations[stage];
-      else if (kind === "I") leaves = of.for_weight[stage] - of.activations[stage];
+      else if (kind === "B") [takes, leaves] = [of.again[stage], -of.activations[stage] - of.again[stage]];
+      else if (kind === "I")
+        [takes, leaves] = [of.again[stage], of.for_weight[stage] - of.activations[stage] - of.again[stage]];
       else if (kind === "W") leaves = -of.for_weight[stage];
       return [
         takes + (stashes.has(at) ? of.version[stage] : 0),
