@@ -180,6 +180,9 @@ def test_a_model_of_the_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert [name for stage in json.loads(out)["cut"] for name in stage] == ["0", "1", "2", "3"]
     code, _, err = run("plan", "--model", "my_model_for_plan:wrong", *chosen)
     assert (code, "must return a model, a loss function and a pair (x, y)" in err) == (Exit.USAGE, True)
+    for command, option in (("plan", "--batch"), ("plan", "--dim"), ("profile", "--seq")):  # which would be ignored
+        code, _, err = run(command, "--model", "my_model_for_plan:build", option, "8")
+        assert (code, f"{option} is of gpt: my_model_for_plan:build brings its own" in err) == (Exit.USAGE, True)
 
 
 def test_a_profile_says_which_ranks_are_slower(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,6 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+import typer
+
+from headrace.cli.chosen import refuse_typed
+
 KNOWN: Final = ("gpt", "transformer-6b", "module:function")
 
 
@@ -25,10 +29,24 @@ class Chosen:
     y: Any
 
 
-def chosen_model(name: str, *, meta: bool, batch: int, layers: int, dim: int, heads: int, sequence: int) -> Chosen:
+_OF_GPT: Final = ("layers", "dim", "heads")
+
+
+def chosen_model(
+    context: typer.Context,
+    name: str,
+    *,
+    meta: bool,
+    batch: int,
+    layers: int,
+    dim: int,
+    heads: int,
+    sequence: int,
+) -> Chosen:
     """The model called `name`; without memory if `meta`.
 
     Args:
+        context: says which options were typed.
         name: one of KNOWN. A `module:function` is called without arguments and returns a model, a loss function and a
             pair of input and target of one mini-batch.
         meta: for hardware that is not here.
@@ -36,7 +54,8 @@ def chosen_model(name: str, *, meta: bool, batch: int, layers: int, dim: int, he
         layers, dim, heads, sequence: of the GPT.
 
     Raises:
-        ValueError, TypeError: there is no such model, or the function returns something else.
+        ValueError, TypeError: there is no such model, a size was typed that it does not ask for, or the function
+            returns something else.
     """
     import torch
 
@@ -50,9 +69,12 @@ def chosen_model(name: str, *, meta: bool, batch: int, layers: int, dim: int, he
         if name == "transformer-6b":
             if not meta:
                 raise ValueError("transformer-6b is planned for a description of hardware: say which with --hardware")
+            refuse_typed(context, _OF_GPT, f"is of gpt: {name} has the sizes of its paper")
             tokens = torch.zeros(batch, sequence, dtype=torch.long)
             return Chosen(transformer_6b(), next_byte_loss, (tokens, tokens), tokens)
-        return _of_user(name)
+        built = _of_user(name)
+        refuse_typed(context, (*_OF_GPT, "seq", "batch"), f"is of gpt: {name} brings its own model and batch")
+        return built
 
 
 def _of_user(name: str) -> Chosen:

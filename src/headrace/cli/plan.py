@@ -84,7 +84,7 @@ def plan(
     def planned() -> "tuple[Plan, Any]":
         """A plan for the model, and the memory that it had to fit into."""
         chosen = chosen_model(
-            model, meta=hardware is not None, batch=batch, layers=layers, dim=dim, heads=heads, sequence=seq
+            context, model, meta=hardware is not None, batch=batch, layers=layers, dim=dim, heads=heads, sequence=seq
         )
         if hardware is None:
             found = measured(

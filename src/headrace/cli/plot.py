@@ -62,6 +62,7 @@ def bubble(
 @plot.command()
 def memory(
     *,
+    context: typer.Context,
     model: Annotated[str, _MODEL] = "gpt",
     layers: Annotated[int, typer.Option(help="Transformer blocks of gpt.")] = 8,
     dim: Annotated[int, typer.Option(help="Width of gpt.")] = 64,
@@ -83,7 +84,9 @@ def memory(
         _check(out)
         at_least(1, ranks=ranks, batch=batch)
         counts = _numbers("--micro-batches", micro_batches)
-        chosen = chosen_model(model, meta=False, batch=batch, layers=layers, dim=dim, heads=heads, sequence=seq)
+        chosen = chosen_model(
+            context, model, meta=False, batch=batch, layers=layers, dim=dim, heads=heads, sequence=seq
+        )
         found = _peak_memory(chosen, ranks, counts)
     columns = (*found.measured.values(), *found.formula.values())
     rows = [(m, *map(size, of_m)) for m, *of_m in zip(counts, *columns, strict=True)]
@@ -126,6 +129,7 @@ def _peak_memory(chosen: "Chosen", ranks: int, counts: list[int]) -> PeakMemory:
 @plot.command()
 def throughput(
     *,
+    context: typer.Context,
     model: Annotated[str, _MODEL] = "gpt",
     layers: Annotated[int, typer.Option(help="Transformer blocks of gpt.")] = 8,
     dim: Annotated[int, typer.Option(help="Width of gpt.")] = 128,
@@ -169,7 +173,14 @@ def throughput(
         torch.set_num_threads(1)
         try:
             chosen = chosen_model(
-                model, meta=hardware is not None, batch=batch, layers=layers, dim=dim, heads=heads, sequence=seq
+                context,
+                model,
+                meta=hardware is not None,
+                batch=batch,
+                layers=layers,
+                dim=dim,
+                heads=heads,
+                sequence=seq,
             )
             names = None if schedules is None else schedules.split(",")
             points = [_throughput_at(k, chosen, hardware, names, steps if k in here else 0) for k in counts]

@@ -18,6 +18,7 @@ _DEFAULT = TrainConfig()
 
 def profile(
     *,
+    context: typer.Context,
     model: Annotated[str, typer.Option(help="gpt, or module:function, which returns model, loss_fn, (x, y).")] = "gpt",
     layers: Annotated[int, typer.Option(help="Transformer blocks of gpt.")] = _DEFAULT.layers,
     dim: Annotated[int, typer.Option(help="Width of gpt.")] = _DEFAULT.dim,
@@ -37,7 +38,9 @@ def profile(
     with user_arguments("profile"):
         if out is not None:
             check_target(out)
-        chosen = chosen_model(model, meta=False, batch=batch, layers=layers, dim=dim, heads=heads, sequence=seq)
+        chosen = chosen_model(
+            context, model, meta=False, batch=batch, layers=layers, dim=dim, heads=heads, sequence=seq
+        )
         found = measured(chosen.model, (chosen.x, chosen.y), chosen.loss_fn, ranks, [micro_batches])
         if process_rank() > 0:
             return
