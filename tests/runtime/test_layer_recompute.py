@@ -215,7 +215,7 @@ class Runs(nn.Module):
         ({0: "always", 1: "layer"}, [8, 8, 8, 8]),
         ({0: "except_last", 1: "never"}, [7, 7, 4, 4]),
     ],
-    ids=str,
+    ids=lambda given: str(sorted(given, key=str) if isinstance(given, set) else given),  # as sets have no order
 )
 def test_what_was_dropped_runs_once_more_and_nothing_else(schedule: str, recompute: Any, runs: list[int]) -> None:
     cut = None
