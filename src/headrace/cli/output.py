@@ -3,6 +3,7 @@
 import json
 import shutil
 import sys
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from fractions import Fraction
@@ -59,7 +60,7 @@ def fail(command: str, message: object, code: Exit) -> NoReturn:
 def user_arguments(command: str) -> Iterator[None]:
     """Within, a ValueError, TypeError or OSError is the user's: it ends `command` with exit code 2 and its message.
 
-    Where a rank failed the exit code is 4, and its message has the traceback.
+    Where a rank failed, or a layer while it was measured, the exit code is 4, and the message has the traceback.
 
     Wrap only what turns arguments into objects, lest a mistake of ours pass for one of theirs.
     """
@@ -67,11 +68,13 @@ def user_arguments(command: str) -> Iterator[None]:
         yield
     except (ValueError, TypeError, OSError) as error:
         fail(command, "\n".join((str(error), *getattr(error, "__notes__", ()))), Exit.USAGE)
-    except RuntimeError as error:
+    except Exception as error:
         from headrace.runtime.failure import PipelineFailure  # torch is there by now
 
         if isinstance(error, PipelineFailure):
             fail(command, error, Exit.WORKER_FAILED)
+        if hasattr(error, "__notes__"):  # which says what of the user's raised it
+            fail(command, "".join(traceback.format_exception(error)), Exit.WORKER_FAILED)
         raise
 
 
