@@ -4,7 +4,7 @@ Costs are those of `headrace profile` (layers measured one by one, then rehearse
 prediction is the simulated makespan. Measured is the median makespan of the pipeline's own timeline over a few steps,
 threads of this process. Every configuration is predicted before any is run.
 
-    python bench/prediction.py            ≈ 6 minutes
+    python bench/prediction.py            ≈ 5 minutes
     python bench/prediction.py --quick    fewer points
 """
 
@@ -89,8 +89,8 @@ def main() -> None:
     """Print a Markdown table for each model, and a summary."""
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--quick", action="store_true")
-    options.add_argument("--steps", type=int, default=7)
-    options.add_argument("--rounds", type=int, default=2, help="how often all configurations take their turn")
+    options.add_argument("--steps", type=int, default=5)
+    options.add_argument("--rounds", type=int, default=4, help="how often all configurations take their turn")
     given = options.parse_args()
     torch.set_num_threads(1)
     opening("Predicted and measured step times")

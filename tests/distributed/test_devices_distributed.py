@@ -102,8 +102,8 @@ def test_a_rehearsal_leaves_slowness_to_the_ranks(monkeypatch: pytest.MonkeyPatc
     ones, none = (1.0,) * 4, (0.0,) * 4
     layers = hr.layer_costs.LayerCosts(tuple("abcd"), 2, ones, ones, ones, none, none, none, none, none, none)
     costs = layers.stage_costs((2, 2)).slowed([1, 3])
-    monkeypatch.setattr(rehearsal, "_steps", lambda *a: (a[3], simulate(joined(a[3]), costs)))
+    monkeypatch.setattr(rehearsal, "_steps", lambda *a: [simulate(joined(a[3]), costs)])
     small = nn.Sequential(*(nn.Linear(4, 4) for _ in range(4)))
     batch = torch.ones(8, 4), torch.ones(8, 4)
-    assert rehearsed(small, batch, LOSS, layers, 2, (1, 3)) == layers
-    assert rehearsed(small, batch, LOSS, layers, 2).forward == (1, 1, 3, 3)
+    assert rehearsed(small, batch, LOSS, [layers], 2, (1, 3)) == (layers,)
+    assert rehearsed(small, batch, LOSS, [layers], 2)[0].forward == (1, 1, 3, 3)

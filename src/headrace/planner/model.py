@@ -137,7 +137,7 @@ def measured(
     """What the layers take here, as one of `ranks` ranks runs them, and the links between these."""
     x, y = batch
     rows = _rows(batch, ranks, micro_batches, optimizer_bytes)
-    sizes: list[LayerCosts] = []
+    one_by_one: list[LayerCosts] = []
     slowness: PerRank = 1
     for some in _row_sizes(rows, ranks, micro_batches):
         try:
@@ -149,14 +149,14 @@ def measured(
                 )
             raise
         slowness = found.slowness  # of the largest size, which overheads count least in
-        layers = found.first.layer_costs(some, optimizer_bytes)
-        sizes.append(rehearsed(model, batch, loss_fn, layers, ranks, slowness))
+        one_by_one.append(found.first.layer_costs(some, optimizer_bytes))
+    sizes = rehearsed(model, batch, loss_fn, one_by_one, ranks, slowness)
     device = next((str(p.device) for p in model.parameters()), "cpu")
     tied = tied_layers(layers_of(model))
     if ranks == 1 or process_count() not in (1, ranks):
-        return Findings(tuple(sizes), rows, 0, None, None, device, tied, slowness)
+        return Findings(sizes, rows, 0, None, None, device, tied, slowness)
     link = measure_links(ranks)
-    return Findings(tuple(sizes), rows, link.latency, link.bandwidth, None, device, tied, slowness)
+    return Findings(sizes, rows, link.latency, link.bandwidth, None, device, tied, slowness)
 
 
 def described(

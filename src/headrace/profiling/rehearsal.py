@@ -7,14 +7,19 @@
 So each layer's seconds are scaled to what its stage takes in real steps: F and B to those of 1F1B; I and W, and what a
 forward costs more if its backward will be split, to those of ZB-H1. What goes on between actions is spread over them.
 
+Sizes of micro-batches and schedules take turns, round after round: when the machine slows down for a while, all of them
+feel it alike, and the step of median makespan none.
+
 On accelerators ranks are out of each other's way, and need not have room for more than one layer while a plan is made:
 there the layers' own measurement stands.
 """
 
 import copy
+import time
 import warnings
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any, Final
 
 import torch
@@ -39,8 +44,11 @@ from headrace.simulate import simulate
 from headrace.simulate.corrected import corrected
 from headrace.timeline import Timeline
 
-_WARM_UP: Final = 2
-_STEPS: Final = 5
+_WARM_UP: Final = 1
+_STEPS: Final = 3
+_ROUNDS: Final = 3
+_ENOUGH: Final = 10.0
+"""Seconds after which no other round begins."""
 _MOST: Final = 4  # micro-batches per rank: more would not tell more
 
 
@@ -48,14 +56,14 @@ def rehearsed(
     model: nn.Sequential,
     batch: tuple[Value, Value],
     loss_fn: LossFn,
-    layers: LayerCosts,
+    sizes: Sequence[LayerCosts],
     ranks: int,
     slowness: PerRank = 1,
-) -> LayerCosts:
-    """`layers` with the seconds that they take in steps of a pipeline; bytes stay as they are.
+) -> tuple[LayerCosts, ...]:
+    """`sizes` with the seconds that their layers take in steps of a pipeline; bytes stay as they are.
 
     Runs on a copy of the model, so nothing of it changes; under torchrun every process must call it. Where there is
-    nothing to rehearse with (accelerators, another number of processes, a model that cannot be copied) `layers` are
+    nothing to rehearse with (accelerators, another number of processes, a model that cannot be copied) `sizes` are
     returned as they are; of the last, the user is told. Tied layers stay in one stage, and where grad is switched off
     it is on for the steps.
 
@@ -63,60 +71,87 @@ def rehearsed(
         model: a chain of layers.
         batch: input and target of a mini-batch; so much of it is used as a few micro-batches take.
         loss_fn: `loss_fn(output, target)`.
-        layers: as measured one by one, for micro-batches of `layers.rows` rows.
+        sizes: the layers as measured one by one, for micro-batches of their `rows` rows.
         ranks: p.
         slowness: what seconds are multiplied by on each rank; those given and returned are of a device with 1.
 
     Raises:
         PipelineFailure: a layer failed.
     """
+    as_measured = tuple(sizes)
     on_cpu = all(tensor.device.type == "cpu" for tensor in (*model.parameters(), *model.buffers()))
     if not on_cpu or process_count() not in (1, ranks):
-        return layers
+        return as_measured
+    tied = tied_layers(layers_of(model))
     try:
-        cut = partition(layers.seconds, ranks, tied_layers(layers_of(model)))
+        cuts = [partition(layers.seconds, ranks, tied) for layers in sizes]
     except ValueError:  # too few layers, or pieces of tied ones
-        return layers
+        return as_measured
     with torch.inference_mode(False), torch.enable_grad():
-        return _rehearsed(model, batch, loss_fn, layers, cut, slowness)
+        try:
+            own = copy.deepcopy(model)
+        except Exception as error:
+            warnings.warn(
+                f"the model cannot be copied ({error}), so no step is rehearsed: predictions are made from layers "
+                "measured one by one",
+                stacklevel=2,
+            )
+            return as_measured
+        plays = [_plays(layers, cut, batch) for layers, cut in zip(sizes, cuts, strict=True)]
+        with left_as_found([], []), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # what there is to say of the model is said when it is trained
+            steps = iter(_taking_turns(own, loss_fn, list(chain.from_iterable(plays))))
+    found = []
+    for of_size in plays:
+        whole, *halves = (_as_in(play, next(steps), slowness) for play in of_size)
+        found.append(_with_halves(whole, halves[0]) if halves else whole)
+    shared: tuple[LayerCosts, ...] = from_first(tuple(found))
+    return shared
 
 
-def _rehearsed(
-    model: nn.Sequential,
-    batch: tuple[Value, Value],
-    loss_fn: LossFn,
-    layers: LayerCosts,
-    cut: Sequence[int],
-    slowness: PerRank,
-) -> LayerCosts:
-    try:
-        own = copy.deepcopy(model)
-    except Exception as error:
-        warnings.warn(
-            f"the model cannot be copied ({error}), so no step is rehearsed: predictions are made from layers measured "
-            "one by one",
-            stacklevel=3,
-        )
-        return layers
-    ranks = len(cut)
+@dataclass(frozen=True)
+class _Play:
+    """What is rehearsed.
+
+    Attributes:
+        layers: as measured one by one.
+        cut: by which they run.
+        schedule: in this order.
+        batch: with these rows.
+    """
+
+    layers: LayerCosts
+    cut: Sequence[int]
+    schedule: Schedule
+    batch: tuple[Any, Any]
+
+
+def _plays(layers: LayerCosts, cut: Sequence[int], batch: tuple[Value, Value]) -> list[_Play]:
+    """Backwards whole, and where they may be split, in halves."""
     x, y = batch
+    ranks = len(cut)
     m = min(-(-count_rows("x", x) // layers.rows), _MOST * ranks)
     part = _rows(x, m * layers.rows), _rows(y, m * layers.rows)
-    with left_as_found([], []), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # what there is to say of the model is said when it is trained
-        whole, step = _steps(own, part, loss_fn, build("1f1b", ranks=ranks, micro_batches=m), cut)
-        found = _as_in(step, layers, whole, cut, slowness)
-        if ranks > 1:
-            halves, step = _steps(own, part, loss_fn, build("zb-h1", ranks=ranks, micro_batches=m), cut)
-            found = _with_halves(found, _as_in(step, layers, halves, cut, slowness))
-    shared: LayerCosts = from_first(found)
-    return shared
+    names = ("1f1b",) if ranks == 1 else ("1f1b", "zb-h1")
+    return [_Play(layers, cut, build(name, ranks=ranks, micro_batches=m), part) for name in names]
+
+
+def _taking_turns(model: nn.Sequential, loss_fn: LossFn, plays: Sequence[_Play]) -> list[Timeline]:
+    """Of each play the step of median makespan, out of a few rounds."""
+    timelines: list[list[Timeline]] = [[] for _ in plays]
+    begin = time.perf_counter()
+    for _ in range(_ROUNDS):
+        for play, of_play in zip(plays, timelines, strict=True):
+            of_play.extend(_steps(model, play.batch, loss_fn, play.schedule, play.cut))
+        if from_first(time.perf_counter() - begin) > _ENOUGH:
+            break
+    return [sorted(found, key=lambda step: step.makespan)[len(found) // 2] for found in timelines]
 
 
 def _steps(
     model: nn.Sequential, batch: tuple[Value, Value], loss_fn: LossFn, schedule: Schedule, cut: Sequence[int]
-) -> tuple[Schedule, Timeline]:
-    """The step of median makespan, out of a few."""
+) -> list[Timeline]:
+    """A few steps, after one that does not count."""
     timelines: list[Timeline] = []
     ranks, m = schedule.ranks, schedule.micro_batches
     with Pipeline(model, loss_fn, ranks=ranks, micro_batches=m, schedule=schedule, cut=cut) as pipe:
@@ -125,13 +160,13 @@ def _steps(
             timelines.append(pipe.timeline())
             for parameter in pipe.parameters():
                 parameter.grad = None
-    counted = sorted(timelines[_WARM_UP:], key=lambda timeline: timeline.makespan)
-    return schedule, counted[len(counted) // 2]
+    return timelines[_WARM_UP:]
 
 
-def _as_in(step: Timeline, layers: LayerCosts, schedule: Schedule, cut: Sequence[int], slowness: PerRank) -> LayerCosts:
-    """What `layers` took in `step`; what that took beyond its actions is spread over these."""
-    layers = corrected(layers, schedule, cut, step, slowness)
+def _as_in(play: _Play, step: Timeline, slowness: PerRank) -> LayerCosts:
+    """What the layers took in `step`; what that took beyond its actions is spread over these."""
+    schedule, cut = play.schedule, play.cut
+    layers = corrected(play.layers, schedule, cut, step, slowness)
     slow = spread("slowness", slowness, schedule.ranks, "ranks")
     costs = layers.stage_costs(cut).slowed([slow[rank] for rank in schedule.placement.rank_of])
     simulated = simulate(joined(schedule), costs).makespan

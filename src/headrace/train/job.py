@@ -140,7 +140,7 @@ def train(
     rows = -(-config.batch // config.micro_batches)
     x, y = (part[:rows].to(device) for part in batches.batch(0))
     profile = profile_as_rank(model, x, config.ranks, loss_fn=next_byte_loss, target=y)
-    layers = rehearsed(model, batches.batch(0), next_byte_loss, profile.layer_costs(rows), config.ranks)
+    (layers,) = rehearsed(model, batches.batch(0), next_byte_loss, [profile.layer_costs(rows)], config.ranks)
     plan = None if config.plan is None else _planned(config, model)
     cut = partition(layers.seconds, order.stages) if plan is None else plan.cut
     make_optimizer = partial(torch.optim.AdamW, lr=config.learning_rate, betas=(0.9, 0.95), weight_decay=0.1)
