@@ -51,13 +51,13 @@ exit code is 3, and the message names what is in the way and what would help:
 ## What a plan is made from
 
 For each layer, `LayerCosts` has the seconds of F, I and W and the bytes of weights, of what learns, of activations, of
-what W still needs after I, and of the message to the next layer.
+what W still needs after I, of the message to the next layer, and of what the layer needs only while it works.
 
 * **Measured** (`headrace profile`, `hr.profile`): every layer on its true input, as one of p ranks will run it, with
-  warm-up and medians; with a whole backward and with a split one in turn; bytes by watching every allocation. Costs
-  are not proportional to rows, so up to three sizes of micro-batches are measured, and those between are interpolated.
-  Links are measured by a ping-pong through the real transport. Under `torchrun` every device is measured, once for all
-  ranks that share it: where they differ by more than a tenth, slower ones get less to do.
+  warm-up and medians, whose spread is kept; with a whole backward and with a split one in turn; bytes by watching every
+  allocation. Costs are not proportional to rows, so up to three sizes of micro-batches are measured, and those between
+  are interpolated. Links are measured by a ping-pong through the real transport. Under `torchrun` every device is
+  measured, once for all ranks that share it: where they differ by more than a tenth, slower ones get less to do.
 * **Described** (`--hardware`): the model on the meta device, its arithmetic counted operation by operation, its bytes
   by shape, and seconds by a roofline of the device's data sheet. Good for comparing; not good to the millisecond.
   Shipped are {hardware}; a TOML file like theirs
@@ -94,8 +94,9 @@ every micro-batch. So the gap holds both what a better schedule might save and w
   and of ZB-H1 are rehearsed, and the layers' seconds are scaled to what they took there. Other schedules are predicted
   from that; those that keep many more micro-batches alive take some per cent longer than predicted (GPipe with many).
   On accelerators layers are measured one at a time, and nothing is rehearsed.
-* The bytes of a rank are those of its weights, of what learns, and of what is saved for backwards. What a layer needs
-  only for a moment comes on top, and so do the batch and messages that came early and wait.
+* The bytes of a rank are those of its weights, of what learns, of what is saved for backwards, and of what the
+  hungriest of its layers needs while it works. The batch comes on top, and so do messages: what came early and waits,
+  and a gradient that has come, which stays until its stage is through.
 * Between micro-batches of different sizes (a batch that m does not divide) the largest counts for all.
 * Data-parallel replicas can be planned for (`--replicas`), but a `Pipeline` does not run them yet.
 

@@ -43,7 +43,7 @@ def odd(ranks):
 def least_bytes(costs, placement, rank):
     mine, whole = placement.stages_of(rank), placement.stages
     held = costs.memory.per_stage("activations", whole), costs.memory.per_stage("parameters", whole)
-    return sum(of[s] for s in mine for of in held)
+    return sum(of[s] for s in mine for of in held) + max(costs.memory.per_stage("working", whole)[s] for s in mine)
 
 
 def within(schedule, costs, memory):
@@ -54,12 +54,14 @@ def within(schedule, costs, memory):
     before = costs.memory.per_stage("activations", whole) if isinstance(memory, Bytes) else [1] * whole
     after = costs.memory.per_stage("for_weight", whole) if isinstance(memory, Bytes) else [1] * whole
     parameters = costs.memory.per_stage("parameters", whole) if isinstance(memory, Bytes) else [0] * whole
+    working = costs.memory.per_stage("working", whole) if isinstance(memory, Bytes) else [0] * whole
     for rank, row in enumerate(schedule.rows):
         most = memory.most[rank] if isinstance(memory.most, list) else memory.most
         used = sum(parameters[s] for s in placement.stages_of(rank))
         for stage, kind, _ in row:
             held, rest = before[stage], after[stage]
-            used += {"F": held, "I": rest - held, "W": -rest, "B": -held}[kind]
-            if used > most:
+            used += held if kind == "F" else 0
+            if used + working[stage] > most:
                 return False
+            used += {"F": 0, "I": rest - held, "W": -rest, "B": -held}[kind]
     return True

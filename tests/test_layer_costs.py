@@ -24,6 +24,7 @@ def costs(rows: int = 4, scale: float = 1, fixed: float = 0) -> LayerCosts:
         output=sized(4, 5, 0),
         transient=sized(0, 1, 2),
         shared=sized(5, 3, 1),
+        spread=sized(2, 1, 3),
     )
 
 
@@ -51,10 +52,10 @@ def test_layers_that_are_recomputed_one_by_one() -> None:
     assert stages.backward == (20 + 12, 28)
     assert stages.memory.activations == (0 + 16, 36 + 4)  # what the dropped one shared with the next counts there
     assert stages.memory.shared == (0, 0)
-    assert stages.memory.again == (28, 0)
+    assert stages.memory.working == (28 + 16, 8)
+    assert plain.memory.working == (24, 8)
     assert stages.memory.for_weight == plain.memory.for_weight
-    assert plain.memory.again == (0, 0)
-    assert costs().stage_costs((3,), (1, 2)).memory.again == (16,)
+    assert costs().stage_costs((3,), (1, 2)).memory.working == (16 + 24,)
     assert costs().recomputing(()) == costs()
 
 
@@ -90,7 +91,7 @@ def test_what_is_linear_in_rows_is_found_exactly_from_two_sizes(rows: int, fixed
     found, true = at_rows(measured, rows), costs(rows, scale, fixed)
     assert found.rows == rows
     seconds, held = ("forward", "backward_input", "backward_weight"), ("activations", "for_weight", "output")
-    for name in (*seconds, *held, "transient", "shared"):
+    for name in (*seconds, *held, "transient", "shared", "spread"):
         assert getattr(found, name) == pytest.approx(getattr(true, name))
     assert found.parameters == true.parameters
     assert found.trained == true.trained

@@ -39,12 +39,16 @@ def test_a_recomputed_forward_keeps_its_input_until_it_is_recomputed():
     assert steps == ((0, 0), (0, 1), (1, 2), (2, 11), (5, 1), (5, 10), (8, 0))
 
 
-def test_layers_that_run_again_are_there_while_their_backward_runs():
-    schedule = parse("0F0,0F1,0I0,0W0,0B1")
-    memory = Memory(activations=2, for_weight=4, again=8)
+def test_what_an_action_needs_to_work_is_there_while_it_runs():
+    schedule = parse("0F0,0R0,0I0,0W0,0F1,0B1")
+    memory = Memory(activations=10, for_weight=4, stage_input=1, working=[2])
     (steps,) = memory_over_time(simulate(schedule, Costs(1, 2, 3)), schedule, memory)
-    assert steps == ((0, 0), (0, 2), (1, 4), (2, 12), (4, 6), (7, 2), (7, 10), (12, 0))
+    assert steps == (
+        (0, 0), (0, 3), (1, 1), (1, 12), (2, 10), (2, 12), (4, 4), (4, 6), (7, 0), (7, 12), (8, 10), (8, 12), (13, 0),
+    )  # fmt: skip
     assert peak_memory_of(schedule, memory) == (12,)
+    update = parse("0F0,0B0,0U0")
+    assert memory_over_time(simulate(update, Costs(update=1)), update, Memory(working=2))[0][-1] == (3, 0)
 
 
 def test_between_two_stages_of_a_rank_messages_wait_and_what_both_keep_is_there_once():
@@ -77,9 +81,9 @@ def test_weights_that_are_still_to_be_read_are_put_aside_at_an_update():
 @given(naive.rich_schedules(), st.randoms(use_true_random=False))
 @settings(max_examples=100, deadline=None)
 def test_any_schedule_as_a_slow_count_has_it(schedule, rng):
-    some = [[rng.randrange(6) for _ in range(schedule.stages)] for _ in range(5)]
-    activations, for_weight, stage_input, parameters, shared = some
-    memory = Memory(activations, for_weight, stage_input, parameters, shared=shared)
+    some = [[rng.randrange(6) for _ in range(schedule.stages)] for _ in range(6)]
+    activations, for_weight, stage_input, parameters, shared, working = some
+    memory = Memory(activations, for_weight, stage_input, parameters, shared=shared, working=working)
     costs = Costs(*([rng.randrange(4) for _ in range(schedule.stages)] for _ in range(4)), transfer=1)
     timeline = simulate(schedule, costs)
     over_time = memory_over_time(timeline, schedule, memory)
@@ -89,6 +93,8 @@ def test_any_schedule_as_a_slow_count_has_it(schedule, rng):
             held = sum(parameters[s] for s in schedule.placement.stages_of(rank))
             for s, kind, k in row:
                 span = {b: every.get((rank, (s, b, k))) for b in "FRIBW"}
+                if kind in span and span[kind].start < moment < span[kind].end:
+                    held += working[s]
                 if kind != "F" or span["F"].start > moment:
                     continue
                 first = span["R"] or span["F"]

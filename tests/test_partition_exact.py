@@ -60,24 +60,24 @@ def ways_to_run(problem, stage, span):
         for layer, (a, s) in enumerate(zip(costs.activations, costs.shared, strict=True))
     ]
     kept = sum(activations[layer] for layer in layers)
-    transient = max(costs.transient[layer] for layer in layers)
+    handling = max(costs.handling[layer] for layer in layers)
 
     def held(keep, operands):  # by all micro-batches; some of them wait for their W
         return (peak - late) * keep + late * max(keep, operands)
 
     undropped = sum(held(activations[layer], costs.for_weight[layer]) for layer in layers)
-    ways = [(0, always + undropped, transient)]
+    ways = [(0, always + undropped, handling)]
     first = entry[layers[0]]
     operands = sum(costs.for_weight[layer] for layer in layers)
     if problem.recompute != "never":
         again = sum(costs.forward[layer] for layer in layers)
-        ways.append((again, always + held(first, operands), max(0, kept - first) + transient))
+        ways.append((again, always + held(first, operands), max(0, kept - first) + handling))
     if problem.recompute == "layer":
         useful = [layer for layer in layers if activations[layer] > entry[layer]]
         for dropped in (set(some) for count in range(1, len(useful) + 1) for some in combinations(useful, count)):
             keep = {layer: entry[layer] if layer in dropped else activations[layer] for layer in layers}
             working = max(
-                costs.transient[layer] + (activations[layer] - entry[layer]) * (layer in dropped) for layer in layers
+                costs.handling[layer] + (activations[layer] - entry[layer]) * (layer in dropped) for layer in layers
             )
             of_all = sum(held(keep[layer], costs.for_weight[layer]) for layer in layers)
             ways.append((sum(costs.forward[layer] for layer in dropped), always + of_all, working))

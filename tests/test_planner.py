@@ -253,7 +253,7 @@ def _without(data: dict[str, Any], key: str) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda d: d.update(version=1), "version is 1, but this headrace reads plans of version 3"),
+        (lambda d: d.update(version=1), "version is 1, but this headrace reads plans of version 4"),
         (lambda d: d.update(recomputes=[]), "recomputes must be an object with layers, stages"),
         (lambda d: d["recomputes"].pop("layers"), "recomputes lacks 'layers'"),
         (lambda d: d["recomputes"].update(halves=[]), "recomputes has an unknown key 'halves'"),

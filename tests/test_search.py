@@ -219,7 +219,7 @@ def test_arguments_that_cannot_be_right_are_refused_by_name(arguments, error, wo
 
 
 def test_the_least_limit_of_an_error_is_enough():
-    costs, placement = Costs(memory=Memory([3, 4, 5, 6], 1, parameters=10)), Placement.v(2)
+    costs, placement = Costs(memory=Memory([3, 4, 5, 6], 1, parameters=10, working=[0, 2, 0, 1])), Placement.v(2)
     limits = [least_bytes(costs, placement, rank) for rank in range(2)]
     assert within(search(costs, placement, micro_batches=3, memory=Bytes(limits)).schedule, costs, Bytes(limits))
     with pytest.raises(ValueError, match="too little for rank 1"):

@@ -1,9 +1,11 @@
 """The simulator against a clock that ticks, and against cases worked out by hand."""
 
+import json
 import time
 from fractions import Fraction
 
 import naive
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -79,6 +81,14 @@ def test_costs_for_another_number_of_stages_are_refused():
         simulate(schedule, Costs(forward=[1, 2]))
     with pytest.raises(ValueError, match="transfer has 3 numbers, but the schedule has 2 hops"):
         simulate(schedule, Costs(transfer=[1, 2, 3]))
+
+
+def test_numbers_of_numpy_are_numbers():
+    costs = Costs(np.float32(1.5), [np.int64(2), 1], transfer=np.float64(0.5))
+    assert costs == Costs(1.5, (2.0, 1), transfer=0.5)
+    assert json.dumps([costs.forward, costs.backward_input]) == "[1.5, [2.0, 1]]"
+    with pytest.raises(ValueError, match="forward="):
+        Costs(np.float32("nan"))
 
 
 @pytest.mark.parametrize("name", ["forward", "backward_input", "backward_weight", "recompute", "transfer"])

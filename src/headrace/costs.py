@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
 from fractions import Fraction
 from math import inf
+from numbers import Real
 from typing import Any
 
 from headrace.schedule.actions import BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, FORWARD, RECOMPUTE, UPDATE, Kind
@@ -24,8 +25,7 @@ class Memory:
         whole       ├── activations ──────────────────────┤ B ends
         recomputed  ├── stage_input ──┤├── activations ───┤ …
                                  R begins
-        by layers   ├── activations ──┤├─ + again ────────┤ …
-                                 I or B begins
+        any action  ├─ + working ─┤                          while it runs
 
     Attributes:
         activations: what one micro-batch keeps for its backward, from the begin of its F (or R) to the end of its
@@ -35,8 +35,8 @@ class Memory:
             its F to that of its R. Where it comes from a stage of the same rank, it also waits there, from the begin of
             that stage's F to that of its own, and so does its gradient on the way back.
         parameters: parameters, their gradients and optimizer state, all the time, in each replica of the stage.
-        again: what is there besides while an I or a B runs layers again that are recomputed one by one, of which
-            `activations` has only the inputs: the activations of the largest.
+        working: what any action (but U) needs besides, only while it runs: what its layers hand on to each other, and
+            the activations of one that is recomputed by itself, of which `activations` has only the input.
         version: one more copy of the weights, which asynchronous schedules put aside at an update (from its begin)
             until the last action that reads it has ended.
         shared: how much of its input a stage keeps that the stage before keeps as well. It is among the activations of
@@ -51,7 +51,7 @@ class Memory:
     stage_input: PerStage = 0
     parameters: PerStage = 0
     version: PerStage = 0
-    again: PerStage = 0
+    working: PerStage = 0
     shared: PerStage = 0
 
     def __post_init__(self) -> None:
@@ -197,10 +197,15 @@ def _ratio(a: Any, b: Any) -> Any:
 def _keep(owner: Any, name: str, value: Any, unit: str) -> None:
     """Check a field of a frozen dataclass; sequences become tuples."""
     several = isinstance(value, Sequence) and not isinstance(value, str)
-    for number in value if several else (value,):
+    numbers = tuple(map(_plain, value if several else (value,)))
+    for number in numbers:
         if not isinstance(number, (int, float, Fraction)):
             raise TypeError(f"{name}={value!r} must be a number of {unit}, or one number per stage")
         if not 0 <= number < inf:
             raise ValueError(f"{name}={value!r} has a cost that is not finite and 0 or more: {number!r}")
-    if several:
-        object.__setattr__(owner, name, tuple(value))
+    object.__setattr__(owner, name, numbers if several else numbers[0])
+
+
+def _plain(value: Any) -> Any:
+    """A number of another library, NumPy's say, as a float."""
+    return float(value) if isinstance(value, Real) and not isinstance(value, (int, float, Fraction)) else value

@@ -8,6 +8,7 @@ A cut adds layers up to stages, so everything that a planner asks of a model is 
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import cached_property
 from math import inf
 from typing import Any, TypeVar
 
@@ -33,10 +34,12 @@ class LayerCosts:
         activations: bytes that F keeps for the backward, in a stage where what layers share is there once.
         for_weight: bytes that are needed after I, until W: those of them that W reads, and gradients.
         output: bytes of what the layer hands on to the next one.
-        transient: bytes that the layer needs only while it runs.
+        transient: bytes that the layer needs only while it runs, beyond those above.
         backward: seconds of a whole backward; I + W where it is left empty.
         shared: bytes that a layer receives and that are kept both before it, where they count, and from it on: in a
             stage that begins with it they are there once more. Nothing where it is left empty.
+        spread: seconds between the first and the third quartile of F + B, measured several times. Nothing where it is
+            left empty, as of what was computed.
 
     Raises:
         ValueError: there is no layer, attributes have different lengths, or a number is negative.
@@ -55,13 +58,15 @@ class LayerCosts:
     transient: tuple[Bytes, ...]
     backward: tuple[Seconds, ...] = ()
     shared: tuple[Bytes, ...] = ()
+    spread: tuple[Seconds, ...] = ()
 
     def __post_init__(self) -> None:
         if not self.backward:
             halves = zip(self.backward_input, self.backward_weight, strict=False)
             object.__setattr__(self, "backward", tuple(i + w for i, w in halves))
-        if not self.shared:
-            object.__setattr__(self, "shared", (0,) * len(self.names))
+        for name in ("shared", "spread"):
+            if not getattr(self, name):
+                object.__setattr__(self, name, (0,) * len(self.names))
         if not self.names:
             raise ValueError("there is no layer")
         if self.rows < 1:
@@ -114,13 +119,6 @@ class LayerCosts:
         held = [p + t for p, t in zip(stage_sums(self.parameters, cut), stage_sums(self.trained, cut), strict=True)]
         layers = self.recomputing(again)
         shared = [0, *(layers.shared[end] for end in ends[:-1])]
-        starts = {0, *ends[:-1]}
-        dropped = [
-            (self.kept(layer, layer) if layer in starts else self.activations[layer]) - layers.activations[layer]
-            if layer in again
-            else 0
-            for layer in range(self.layers)
-        ]
         return Costs(
             forward=stage_sums(layers.forward, cut),
             backward_input=stage_sums(layers.backward_input, cut),
@@ -133,9 +131,19 @@ class LayerCosts:
                 stage_input=[0, *boundary],
                 parameters=held,
                 shared=shared,
-                again=[max(0, *dropped[end - count : end]) for count, end in zip(cut, ends, strict=True)],
+                working=[self._working(end - count, end, layers) for count, end in zip(cut, ends, strict=True)],
             ),
         )
+
+    def _working(self, start: int, end: int, kept: "LayerCosts") -> Bytes:
+        """What a stage needs while one of its layers works, which keep their activations as `kept` has them."""
+        back = [max(0, self.kept(i, start) - kept.kept(i, start)) for i in range(start, end)]
+        return max(needs + more for needs, more in zip(self.handling[start:end], back, strict=True))
+
+    @cached_property
+    def handling(self) -> tuple[Bytes, ...]:
+        """Bytes besides the activations while a layer runs: what it needs only then, and what it hands on."""
+        return tuple(needs + hands for needs, hands in zip(self.transient, self.output, strict=True))
 
     def recomputing(self, again: Collection[int]) -> "LayerCosts":
         """The costs where the layers of these numbers are recomputed one by one.
@@ -227,7 +235,7 @@ def at_rows(measured: Sequence[LayerCosts], rows: int) -> LayerCosts:
 
 
 _SIZED = (
-    *("forward", "backward", "backward_input", "backward_weight"),
+    *("forward", "backward", "backward_input", "backward_weight", "spread"),
     *("activations", "for_weight", "output", "transient", "shared"),
 )
 """What grows with the rows."""

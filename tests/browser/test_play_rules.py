@@ -71,7 +71,7 @@ def by_python(schedule, costs):
 
 def as_data(costs, **schedule):
     names = ("forward", "backward_input", "backward_weight", "recompute", "transfer", "pair", "update")
-    held = ("activations", "for_weight", "stage_input", "parameters", "version", "again", "shared")
+    held = ("activations", "for_weight", "stage_input", "parameters", "version", "working", "shared")
     return {
         **schedule,
         "costs": {name: getattr(costs, name) for name in names},

@@ -79,7 +79,7 @@ class Growth:
         kept: Bytes = 0
         held: Bytes = 0
         operands: Bytes = 0
-        transient: Bytes = 0
+        handling: Bytes = 0
         forward: Seconds = 0
         entry: Bytes = costs.output[self._start - 1] if self._start else 0
         # The sets of layers to drop; grown only from where they are first needed, by `_front`.
@@ -92,9 +92,9 @@ class Growth:
             kept += activations
             held += self._held(activations, costs.for_weight[layer])
             operands += costs.for_weight[layer]
-            transient = max(transient, costs.transient[layer])
+            handling = max(handling, costs.handling[layer])
             forward += costs.forward[layer]
-            nothing = Option(0, always + held, transient, 0)
+            nothing = Option(0, always + held, handling, 0)
             options = [nothing]
             if limit is not None and not (self._fastest and nothing.total <= limit):
                 if problem.recompute == "layer":
@@ -102,7 +102,7 @@ class Growth:
                     options = list(front)
                 if problem.recompute != "never":
                     dropped = always + self._held(entry, operands)
-                    options.append(Option(forward, dropped, max(0, kept - entry) + transient, WHOLE))
+                    options.append(Option(forward, dropped, max(0, kept - entry) + handling, WHOLE))
                 options = unbeaten([option for option in options if option.total <= limit])
                 if not options:
                     return
@@ -123,13 +123,13 @@ class Growth:
     def _with_layer(self, front: list[Option], layer: int) -> list[Option]:
         costs, limit = self._problem.costs, self._limit
         always = costs.parameters[layer] + costs.trained[layer]
-        activations, transient = costs.kept(layer, self._start), costs.transient[layer]
+        activations, handling = costs.kept(layer, self._start), costs.handling[layer]
         entry = costs.output[layer - 1] if layer else 0
         operands = costs.for_weight[layer]
         keep, drop = always + self._held(activations, operands), always + self._held(entry, operands)
-        grown = [Option(o.again, o.held + keep, max(o.working, transient), o.dropped) for o in front]
+        grown = [Option(o.again, o.held + keep, max(o.working, handling), o.dropped) for o in front]
         if activations > entry:
-            again, working = costs.forward[layer], activations - entry + transient
+            again, working = costs.forward[layer], activations - entry + handling
             bit = 1 << layer
             grown += [Option(o.again + again, o.held + drop, max(o.working, working), o.dropped | bit) for o in front]
         compute = partial(self._problem.compute, self._stage, self._start, layer + 1)
@@ -175,7 +175,7 @@ def smallest_bytes(problem: Problem, stage: int, start: int) -> Iterator[tuple[i
     undropped: Bytes = 0
     drops: list[tuple[Bytes, Bytes]] = []  # what a layer that is dropped needs while it works, and what it gives back
     operands: Bytes = 0
-    transient: Bytes = 0
+    handling: Bytes = 0
     first: Bytes = costs.output[start - 1] if start else 0
     for layer in range(start, costs.layers):
         entry = costs.output[layer - 1] if layer else 0
@@ -186,17 +186,17 @@ def smallest_bytes(problem: Problem, stage: int, start: int) -> Iterator[tuple[i
         keeping = held(peak, late, activations, for_weight)
         undropped += keeping
         operands += for_weight
-        transient = max(transient, costs.transient[layer])
+        handling = max(handling, costs.handling[layer])
         if problem.recompute == "layer" and activations > entry:
-            working = costs.transient[layer] + activations - entry
+            working = costs.handling[layer] + activations - entry
             insort(drops, (working, keeping - held(peak, late, entry, for_weight)))
-        found = always + undropped + transient
+        found = always + undropped + handling
         if problem.recompute != "never":
-            found = min(found, always + held(peak, late, first, operands) + max(0, kept - first) + transient)
+            found = min(found, always + held(peak, late, first, operands) + max(0, kept - first) + handling)
         if drops:
             given_back = accumulate(gain for _, gain in drops)
             sets = zip((working for working, _ in drops), given_back, strict=True)
-            least = min(max(transient, working) - gain for working, gain in sets)
+            least = min(max(handling, working) - gain for working, gain in sets)
             found = min(found, always + undropped + least)
         yield layer + 1, found
 

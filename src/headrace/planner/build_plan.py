@@ -3,6 +3,7 @@
 from importlib.metadata import PackageNotFoundError, version
 
 from headrace.costs import spread
+from headrace.layer_costs import at_rows, stage_sums
 from headrace.planner.choose import Choice, choose
 from headrace.planner.plan import Alternative, Plan, Predicted
 from headrace.planner.reasons import why_not
@@ -34,6 +35,8 @@ def as_plan(request: Request, choice: Choice, fingerprint: str, devices: tuple[s
     of_kind = best.costs.per_stage(stages)
     kinds: dict[str, Kind] = {"forward": "F", "backward": "B", "backward_input": "I", "backward_weight": "W"}
     seconds = {name: tuple(of_kind[kind]) for name, kind in kinds.items()}
+    layers = at_rows(request.sizes, best.candidate.rows).of_segment(best.schedule.segments)
+    seconds["spread"] = tuple(stage_sums(layers.spread, best.cut))
     slower = [
         Alternative(
             str(other.candidate),

@@ -1,7 +1,7 @@
 """A plan is data: a versioned, human-readable JSON file. Unknown keys are refused, so that nothing is silently ignored.
 
     {
-      "version": 3,
+      "version": 4,
       "model": {"fingerprint": "…", "layers": ["embedding", "block0", …]},
       "made_with": {"headrace": "0.1.0", "torch": "2.13.0", "devices": ["cpu", "cpu"]},
       "batch": 16, "ranks": 2, "replicas": 1, "micro_batches": 4,
@@ -33,7 +33,7 @@ from headrace.schedule.text import parse
 from headrace.spelling import meant
 from headrace.units import percent, seconds
 
-VERSION: Final = 3
+VERSION: Final = 4
 
 
 @dataclass(frozen=True)
@@ -46,6 +46,8 @@ class Predicted:
         bubble_fraction: idle time of the ranks.
         peak_bytes: of each rank.
         forward, backward, backward_input, backward_weight: seconds of each stage for one micro-batch.
+        spread: seconds between the first and the third quartile of what each stage's forward and backward took when its
+            layers were measured, as if all of them were slow at once; 0 of what was computed.
     """
 
     step_seconds: Seconds
@@ -56,6 +58,7 @@ class Predicted:
     backward: tuple[Seconds, ...]
     backward_input: tuple[Seconds, ...]
     backward_weight: tuple[Seconds, ...]
+    spread: tuple[Seconds, ...]
 
     @property
     def gap(self) -> float:
@@ -138,7 +141,7 @@ class Plan:
             )
         self._check_layers()
         promised = self.predicted
-        for name in ("forward", "backward", "backward_input", "backward_weight"):
+        for name in ("forward", "backward", "backward_input", "backward_weight", "spread"):
             spread(f"predicted: {name}", getattr(promised, name), stages, "stages")
         for name, of_ranks in (("memory", self.memory), ("predicted: peak_bytes", promised.peak_bytes)):
             if of_ranks is not None:

@@ -1,7 +1,7 @@
 """What a run leaves behind for the next plan: `profile.json`, read as strictly as a plan.
 
     {
-      "version": 3,
+      "version": 4,
       "model": {"fingerprint": "…"},
       "made_with": {"headrace": "0.1.0", "torch": "2.13.0", "devices": ["cpu", "cpu"]},
       "batch": 16, "ranks": 2, "micro_batches": 4,
@@ -33,7 +33,7 @@ from headrace.schedule.schedule import Schedule
 from headrace.schedule.text import parse
 from headrace.timeline import Timeline
 
-VERSION: Final = 3
+VERSION: Final = 4
 PROFILE: Final = "profile.json"
 TIMELINE: Final = "timeline.json"
 METRICS: Final = "metrics.jsonl"

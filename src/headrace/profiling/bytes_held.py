@@ -75,6 +75,11 @@ class LiveBytes(TorchDispatchMode):
             self.peak = max(self.peak, self.live)
         return result
 
+    def restart(self) -> Bytes:
+        """The most bytes that were alive since the last time."""
+        peak, self.peak = self.peak, self.live
+        return peak
+
     @property
     def live(self) -> int:
         """Bytes that are alive now."""

@@ -28,8 +28,21 @@ _NEXT: Final = {"forward": 1, "recompute": 0, "backward": -1, "backward_input": 
 """What a stage does, and how far from it the stage is to which the result goes; 0 where there is none."""
 
 
-def kept_in_step(pipe: Pipeline, x: Any, y: Any) -> dict[int, Bytes]:
-    """For each rank that this process runs, the most bytes that it keeps between two of its actions.
+@dataclass(frozen=True)
+class Kept:
+    """Bytes of one rank in a step.
+
+    Attributes:
+        between_actions: that it keeps at the most between two of its actions.
+        at_most: that it has at any time, what layers need while they work included.
+    """
+
+    between_actions: Bytes
+    at_most: Bytes
+
+
+def kept_in_step(pipe: Pipeline, x: Any, y: Any) -> dict[int, Kept]:
+    """What each rank holds that this process runs.
 
     Parameters, gradients and the batch, which stay between steps, do not count. Nor do messages of other ranks that
     nobody has taken up yet, as that is a matter of time.
@@ -48,8 +61,10 @@ def kept_in_step(pipe: Pipeline, x: Any, y: Any) -> dict[int, Bytes]:
             pipe.step(x, y)
             count.stays.update(ledger.now)
             count.most.clear()
+            ledger.restart()
             pipe.step(x, y)
-    return {rank: count.most[rank] for rank in pipe.on_ranks(lambda rank: rank)}
+        ranks = pipe.on_ranks(lambda rank: rank)
+        return {rank: Kept(count.most[rank], ledger.peak[rank] - count.stays.get(rank, 0)) for rank in ranks}
 
 
 @dataclass

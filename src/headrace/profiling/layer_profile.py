@@ -26,6 +26,7 @@ class LayerProfile:
         held: bytes of each layer for one micro-batch, but for those that are shared.
         shared: bytes that each layer receives and that are kept before it as well as from it on.
         loss_activations: bytes that the loss keeps for its backward.
+        loss_transient: bytes that it needs only while it runs.
     """
 
     names: tuple[str, ...]
@@ -42,6 +43,7 @@ class LayerProfile:
     held: tuple[Held, ...] = ()
     shared: tuple[Bytes, ...] = ()
     loss_activations: Bytes = 0
+    loss_transient: Bytes = 0
 
     @property
     def costs(self) -> tuple[Seconds, ...]:
@@ -107,8 +109,13 @@ class LayerProfile:
             activations=_with_last([h.activations for h in self.held], self.loss_activations),
             for_weight=tuple(h.for_weight for h in self.held),
             output=tuple(h.output if i < last else 0 for i, h in enumerate(self.held)),
-            transient=tuple(h.transient for h in self.held),
+            transient=(
+                *(h.transient for h in self.held[:-1]),
+                # what it hands on is no message, but the loss needs it
+                max(self.held[-1].transient + self.held[-1].output, self.loss_transient),
+            ),
             shared=self.shared,
+            spread=self.spread,
         )
 
 

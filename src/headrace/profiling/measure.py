@@ -107,6 +107,7 @@ def profile(
         held=tuple(held[: len(layers)]),
         shared=tuple(shared[: len(layers)]),
         loss_activations=sum(h.activations for h in held[len(layers) :]),
+        loss_transient=sum(h.transient for h in held[len(layers) :]),
     )
 
 

@@ -118,7 +118,8 @@ class Probe:
             count.ignore([*own, *parcel.tensors])
             received = [t.clone() for t in parcel.tensors]
             came = watched(received)
-            value = parcel.skeleton.build(Source().open(received, parcel.needs_grad))
+            source = Source()
+            value = parcel.skeleton.build(source.open(received, parcel.needs_grad))
             del received
             with self._caught(halves):
                 result = self.call(value)
@@ -136,9 +137,14 @@ class Probe:
             gradients = [torch.ones_like(t) if needs else None for t, needs in zip(outputs, needs_grad, strict=True)]
             halves.input_gradients(roots, gradients)
             del gradients, roots
+            back = watched([t for t in source.gradients() if t is not None])
+            del source
             for_weight, input_for_weight = count.live, alive(came)
+            # in a whole backward, what goes back is there while gradients of weights are computed
+            beside, most = sum(size for _, size in back) - alive(back), count.restart()
             _weights(halves)
-        transient = max(0, count.peak - activations - output)
+            most = max(most, count.peak + beside)
+        transient = max(0, most - activations - output)
         self.held = Held(
             activations, for_weight, output, transient, keeps_input, keeps_output, input_for_weight, passed
         )

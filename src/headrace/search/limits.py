@@ -9,6 +9,7 @@ A bare number would not say which of the two is meant, so a limit is written wit
 
     InFlight(k)    before = after = 1,  capacity = k
     Bytes(b)       before = activations, after = for_weight,  capacity = b − parameters of the rank's stages
+                   and what the hungriest of them needs to work
 """
 
 from collections.abc import Sequence
@@ -106,6 +107,7 @@ def _in_bytes(limits: Sequence[float], costs: Costs, placement: Placement, micro
     before = [exact(n) for n in costs.memory.per_stage("activations", stages)]
     after = [exact(n) for n in costs.memory.per_stage("for_weight", stages)]
     parameters = [exact(n) for n in costs.memory.per_stage("parameters", stages)]
+    working = [exact(n) for n in costs.memory.per_stage("working", stages)]
     for stage, (whole, rest) in enumerate(zip(before, after, strict=True)):
         if rest > whole:
             raise ValueError(
@@ -117,13 +119,15 @@ def _in_bytes(limits: Sequence[float], costs: Costs, placement: Placement, micro
         mine = placement.stages_of(rank)
         always = sum((parameters[s] for s in mine), Fraction(0))
         one = sum((before[s] for s in mine), Fraction(0))
-        if exact(limit) < always + one:
+        meanwhile = max(working[s] for s in mine)
+        if exact(limit) < always + one + meanwhile:
             raise ValueError(
                 f"memory=Bytes({limit:g}) is too little for rank {rank}: its parameters take {float(always):g} and one "
-                f"micro-batch {float(one):g}, so the least limit is {float(always + one):.17g} bytes"
+                f"micro-batch {float(one + meanwhile):g}, so the least limit is "
+                f"{float(always + one + meanwhile):.17g} bytes"
             )
         # More than all micro-batches at once is never used; without the surplus the numbers stay small.
-        capacity.append(min(exact(limit) - always, one * micro_batches))
+        capacity.append(min(exact(limit) - always - meanwhile, one * micro_batches))
     unit = grain([*capacity, *before, *after])
     return Room(tuple(int(c / unit) for c in capacity), _counts(before, unit), _counts(after, unit))
 

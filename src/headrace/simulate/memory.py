@@ -111,10 +111,20 @@ def _always(schedule: Schedule, rank: int, memory: Memory) -> Bytes:
 def _changes(schedule: Schedule, rank: int, memory: Memory) -> Iterator[Change]:
     """What each action of a rank takes and leaves, see `Memory`."""
     stages = set(schedule.placement.stages_of(rank))
-    if not any(stage + 1 in stages for stage in stages):
-        return _of_stages(schedule, rank, memory)
-    both = zip(_of_stages(schedule, rank, memory), _between_stages(schedule, rank, memory), strict=True)
-    return ((a + c, b + d) for (a, b), (c, d) in both)
+    changes = _of_stages(schedule, rank, memory)
+    if any(stage + 1 in stages for stage in stages):
+        both = zip(changes, _between_stages(schedule, rank, memory), strict=True)
+        changes = ((a + c, b + d) for (a, b), (c, d) in both)
+    return _at_once(schedule, rank, changes) if schedule.pairs else changes
+
+
+def _at_once(schedule: Schedule, rank: int, changes: Iterator[Change]) -> Iterator[Change]:
+    """The changes of a row where the first of a pair gives back only when both end."""
+    owed: Bytes = 0
+    for action, (takes, leaves) in zip(schedule.rows[rank], changes, strict=True):
+        first = action in schedule.pairs
+        yield takes, 0 if first else leaves + owed
+        owed = leaves if first else 0
 
 
 def _of_stages(schedule: Schedule, rank: int, memory: Memory) -> Iterator[Change]:
@@ -122,23 +132,27 @@ def _of_stages(schedule: Schedule, rank: int, memory: Memory) -> Iterator[Change
     stages, row = schedule.stages, schedule.rows[rank]
     activations, for_weight = memory.per_stage("activations", stages), memory.per_stage("for_weight", stages)
     stage_input, version = memory.per_stage("stage_input", stages), memory.per_stage("version", stages)
-    again = memory.per_stage("again", stages)
+    working = memory.per_stage("working", stages)
     recomputed = _recomputed(row)
     stashes, drops = _stashed_versions(schedule, rank)
     for at, (stage, kind, k) in enumerate(row):
         takes: Bytes = 0
         leaves: Bytes = 0
+        meanwhile = 0 if kind == UPDATE else working[stage]
         if kind == FORWARD:
             takes = stage_input[stage] if (stage, k) in recomputed else activations[stage]
         elif kind == RECOMPUTE:
             takes = activations[stage] - stage_input[stage]
         elif kind == BACKWARD:
-            takes, leaves = again[stage], -activations[stage] - again[stage]
+            leaves = -activations[stage]
         elif kind == BACKWARD_INPUT:
-            takes, leaves = again[stage], for_weight[stage] - activations[stage] - again[stage]
+            leaves = for_weight[stage] - activations[stage]
         elif kind == BACKWARD_WEIGHT:
             leaves = -for_weight[stage]
-        yield takes + version[stage] * (at in stashes), leaves - version[stage] * (at in drops)
+        yield (
+            takes + meanwhile + version[stage] * (at in stashes),
+            leaves - meanwhile - version[stage] * (at in drops),
+        )
 
 
 def _between_stages(schedule: Schedule, rank: int, memory: Memory) -> Iterator[Change]:

@@ -8,14 +8,17 @@ const Bytes = (() => {
   /** Per rank, [seconds, bytes] wherever the bytes change, the first at 0. `memory`: the fields of headrace Memory. */
   function overTime(schedule, timeline, memory) {
     const stages = schedule.lanes[0].length;
-    const names = ["activations", "for_weight", "stage_input", "parameters", "version", "again", "shared"];
+    const names = ["activations", "for_weight", "stage_input", "parameters", "version", "working", "shared"];
     const of = Object.fromEntries(names.map((name) => [name, spread(memory[name], stages)]));
     return schedule.rows.map((row, rank) => {
       const always = Rows.stagesOf(schedule, rank).reduce((sum, stage) => sum + of.parameters[stage], 0);
       const moments = [[0, always]];
       const between = betweenStages(schedule, row, rank, of);
+      let owed = 0; // the first of a pair gives back only when both end
       ofStages(schedule, row, of).forEach(([taken, left], at) => {
-        const [takes, leaves] = [taken + between[at][0], left + between[at][1]];
+        const [takes, gives] = [taken + between[at][0], left + between[at][1] + owed];
+        owed = schedule.pairs.has(row[at].name) ? gives : 0;
+        const leaves = gives - owed;
         const { start, end } = timeline.tracks[rank][at];
         if (takes) moments.push([start, takes]);
         if (leaves) moments.push([end, leaves]);
@@ -36,13 +39,13 @@ const Bytes = (() => {
       let [takes, leaves] = [0, 0];
       if (kind === "F") takes = recomputed.has(`${stage},${k}`) ? of.stage_input[stage] : of.activations[stage];
       else if (kind === "R") takes = of.activations[stage] - of.stage_input[stage];
-      else if (kind === "B") [takes, leaves] = [of.again[stage], -of.activations[stage] - of.again[stage]];
-      else if (kind === "I")
-        [takes, leaves] = [of.again[stage], of.for_weight[stage] - of.activations[stage] - of.again[stage]];
+      else if (kind === "B") leaves = -of.activations[stage];
+      else if (kind === "I") leaves = of.for_weight[stage] - of.activations[stage];
       else if (kind === "W") leaves = -of.for_weight[stage];
+      const meanwhile = kind === "U" ? 0 : of.working[stage];
       return [
-        takes + (stashes.has(at) ? of.version[stage] : 0),
-        leaves - (drops.has(at) ? of.version[stage] : 0),
+        takes + meanwhile + (stashes.has(at) ? of.version[stage] : 0),
+        leaves - meanwhile - (drops.has(at) ? of.version[stage] : 0),
       ];
     });
   }
