@@ -222,7 +222,7 @@ def test_a_run_survives_its_files(tmp_path: Path, link: Link | None) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda d: d.update(version=1), "version is 1, but this headrace reads runs of version 3"),
+        (lambda d: d.update(version=1), "version is 1, but this headrace reads runs of version 4"),
         (lambda d: d.pop("recomputed_layers"), "the profile lacks 'recomputed_layers'"),
         (lambda d: d.update(recomputed_layers=["layr1"]), r"'layr1' is no layer: did you mean 'layer1'\?"),
         (lambda d: d.update(colour="red"), "the profile has an unknown key 'colour'"),

@@ -65,7 +65,6 @@ def profile(
             seconds(costs.forward[i]),
             seconds(costs.backward_input[i]),
             seconds(costs.backward_weight[i]),
-            seconds(costs.spread[i]),
             size(costs.parameters[i]),
             size(costs.activations[i]),
             size(costs.for_weight[i]),
@@ -74,7 +73,7 @@ def profile(
         for i, name in enumerate(costs.names)
     ]
     say(f"{costs.rows} rows, one of {ranks} ranks\n")
-    say(table(("layer", "F", "I", "W", "spread", "parameters", "activations", "kept for W", "message"), rows))
+    say(table(("layer", "F", "I", "W", "parameters", "activations", "kept for W", "message"), rows))
     if len(set(slowness)) > 1:
         others = ", ".join(f"{times:.2f} × as long on rank {rank}" for rank, times in enumerate(slowness))
         say(f"\nseconds are those of rank 0: {others}")
