@@ -30,3 +30,11 @@ def test_the_example_runs_alone_and_under_torchrun(tmp_path: Path) -> None:
     lines = [printed([str(script)]), *processes]
     assert all("torch.Size([32, 10])" in line for line in lines)
     assert len({tuple(line.split()[:2]) for line in lines}) == 1
+
+
+def test_the_plan_it_shows_is_what_the_command_prints() -> None:
+    shown = re.search(r"    \$ headrace (plan .*)\n((?:    .*\n|\n)+)", README.read_text(encoding="utf-8"))
+    assert shown is not None
+    command, output = shown.groups()
+    lines = [line.removeprefix("    ").rstrip() for line in output.strip("\n").splitlines()]
+    assert [line.rstrip() for line in printed(["-m", "headrace", *command.split()]).strip("\n").splitlines()] == lines
