@@ -25,6 +25,7 @@ const Form = (() => {
     for (const name of ["ranks", "micro_batches", "recompute"]) visible(name, entry);
     visible("choice", entry?.choice);
     visible("rows", !entry);
+    for (const name of ["bandwidth", "link"]) visible(name, chosen.message > 0);
     visible("factor", chosen.heavy !== "own");
     visible("factors", chosen.heavy === "own");
     at("about").textContent = entry ? entry.description + (entry.needs && ` It needs: ${entry.needs}.`) : "";

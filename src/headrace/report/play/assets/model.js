@@ -80,7 +80,11 @@ const Model = (() => {
       backward_input: inputs,
       backward_weight: weights,
       recompute: each(chosen.recompute_cost),
+      update: chosen.update * (rows.length / stages),
       transfer: chosen.latency,
+      message: (chosen.message * GIB) / segments,
+      bandwidth: chosen.bandwidth * GIB,
+      one_at_a_time: chosen.link === "one",
       pair: chosen.pair === 100 ? null : forward.map((f, s) => (f + inputs[s] + weights[s]) * (chosen.pair / 100)),
     };
   }
@@ -106,7 +110,8 @@ const Model = (() => {
     const { bubble, formula } = lookUp(catalogue.find(({ name }) => name === chosen.schedule), chosen);
     if (!formula) return null;
     const even = new Set(factors(chosen, found.lanes[0].length)).size === 1;
-    return { formula, bubble, applies: even && !chosen.latency && chosen.recompute === "never" };
+    const free = !chosen.latency && !chosen.message && !chosen.update;
+    return { formula, bubble, applies: even && free && chosen.recompute === "never" };
   }
 
   return { OWN, Refusal, schedule, costs, memory, limit, theory };

@@ -114,7 +114,7 @@
   }
 
   function chart({ schedule: { name, segments }, timeline: { tracks, spans, makespan } }) {
-    const number = new Map(spans.map((span, i) => [span.action.name, i]));
+    const number = new Map(spans.map((span, i) => [span, i]));
     return {
       title: name,
       end: makespan,

@@ -2,10 +2,10 @@
 /* The rule of simulation, as headrace.simulate has it:
 
      an action starts when its rank is free and what it needs has arrived; it ends after its cost, and what it gives is
-     at once where it is wanted on the same rank, and a hop's latency later on another one.
+     at once where it is wanted on the same rank, and a message's way later on another one (see `links`).
 
-   Both of an overlapped pair start when both may, and end together. The tests hold this file against Python's simulator
-   on its golden cases and on random ones. */
+   Both of an overlapped pair start when both may, and end together. A synchronous step ends with the update of each
+   stage. The tests hold this file against Python's simulator on its golden cases and on random ones. */
 
 const Simulate = (() => {
   const { action } = Rows;
@@ -71,51 +71,92 @@ const Simulate = (() => {
     return (cell) => (cell.length === 1 ? alone(cell[0]) : both(...cell));
   }
 
+  /** When the message of an action that has ended is where it is wanted: a function of its rank, itself and its end.
+
+      A message occupies the link from rank to rank for bytes ÷ bandwidth, behind those before it where the link carries
+      one at a time, and arrives a latency later. What goes to no other rank is there at once. */
+  function links(costs, schedule) {
+    const stages = schedule.lanes[0].length;
+    const latency = spread(costs.transfer ?? 0, stages - 1);
+    const sizes = spread(costs.message ?? 0, stages - 1);
+    const sending = sizes.map((size) => (costs.bandwidth == null ? 0 : size / costs.bandwidth));
+    const free = new Map(); // by "from,to", when that link has carried all it was given
+    return (rank, { stage, kind, k }, end) => {
+      const there = kind === "F" ? stage + 1 : "BI".includes(kind) ? stage - 1 : -1;
+      if (there < 0 || there >= stages) return end;
+      const to = Rows.rankOf(schedule, there, k);
+      const hop = Math.min(stage, there);
+      if (to === rank) return end;
+      if (!costs.one_at_a_time) return end + (latency[hop] + sending[hop]);
+      const left = Math.max(free.get(`${rank},${to}`) ?? 0, end) + sending[hop];
+      free.set(`${rank},${to}`, left);
+      return left + latency[hop];
+    };
+  }
+
+  /** Put the updates of a synchronous step behind `tracks`, as headrace.simulate.updates does: that of a stage begins on
+      all ranks that hold it at once, when the last of them is free. */
+  function update(schedule, costs, tracks) {
+    const each = spread(costs.update ?? 0, schedule.lanes[0].length);
+    if (schedule.rows.flat().some(({ kind }) => kind === "U")) return;
+    each.forEach((cost, stage) => {
+      if (!cost) return;
+      const holders = [...new Set(schedule.lanes.map((lane) => lane[stage]))];
+      const before = holders.map((rank) => tracks[rank].at(-1));
+      const last = before.reduce((a, b) => (b.end > a.end ? b : a));
+      holders.forEach((rank, i) => {
+        const waits = last.end > before[i].end ? last : before[i];
+        const of = action(stage, "U", schedule.m - 1);
+        tracks[rank].push({ rank, action: of, start: last.end, end: last.end + cost, waits, critical: false });
+      });
+    });
+  }
+
   /** Play `schedule` against `costs`: its timeline (see `measure`). A schedule that is stuck throws; see check.js. */
   function simulate(schedule, costs) {
     const stages = schedule.lanes[0].length;
     const needs = dependencies(schedule);
-    const latency = spread(costs.transfer ?? 0, stages - 1);
+    const sent = links(costs, schedule);
     const cost = seconds(costs, stages);
     const left = schedule.rows.map((row) => cells(row, schedule.pairs));
     const tracks = left.map(() => []);
     const ended = new Map(); // by name, the span of what has run
+    const arrivals = new Map(); // by name, when its result is on another rank, if it goes to one
 
-    const arrival = (rank, { stage }, needed) => {
-      const { rank: from, end } = ended.get(needed.name);
-      return from === rank ? end : end + latency[Math.min(stage, needed.stage)];
-    };
     const run = (rank, cell, wanted) => {
       const before = tracks[rank].at(-1);
       let start = before ? before.end : 0;
-      let waits = before ? before.action.name : null; // what it waited for last
-      for (const [a, needed] of wanted) {
-        const there = arrival(rank, a, needed);
-        if (there > start || waits === null) [start, waits] = [there, needed.name];
+      let waits = before ?? null; // the span that it waited for last
+      for (const needed of wanted) {
+        const span = ended.get(needed.name);
+        const there = span.rank === rank ? span.end : arrivals.get(needed.name);
+        if (there > start || waits === null) [start, waits] = [there, span];
       }
       for (const a of cell) {
         const span = { rank, action: a, start, end: start + cost(cell), waits, critical: false };
         tracks[rank].push(span);
         ended.set(a.name, span);
+        arrivals.set(a.name, sent(rank, a, span.end));
       }
     };
     for (let moved = true; moved; ) {
       moved = false;
       for (const [rank, rest] of left.entries()) {
         while (rest.length) {
-          const wanted = rest[0].flatMap((a) => needs(a).map((needed) => [a, needed]));
-          if (!wanted.every(([, needed]) => ended.has(needed.name))) break;
+          const wanted = rest[0].flatMap(needs);
+          if (!wanted.every((needed) => ended.has(needed.name))) break;
           run(rank, rest.shift(), wanted);
           moved = true;
         }
       }
     }
     if (left.some((rest) => rest.length)) throw new Error(`${schedule.name} waits for ever`);
-    return measure(tracks, ended);
+    update(schedule, costs, tracks);
+    return measure(tracks);
   }
 
   /** {tracks, spans, makespan, busy, bubble, inFlight}: what headrace.Timeline says of what ran. */
-  function measure(tracks, ended) {
+  function measure(tracks) {
     const spans = tracks.flat();
     const makespan = spans.reduce((most, span) => Math.max(most, span.end), 0);
     const busy = tracks.map(busySeconds);
@@ -125,7 +166,7 @@ const Simulate = (() => {
     let on = tracks.map((track) => track.at(-1)).findLast((span) => span?.end === makespan);
     while (on) {
       on.critical = true;
-      on = on.waits === null ? null : ended.get(on.waits);
+      on = on.waits;
     }
     return { tracks, spans, makespan, busy, bubble, inFlight: tracks.map(peakInFlight) };
   }

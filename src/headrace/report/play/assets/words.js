@@ -34,7 +34,7 @@ const Words = (() => {
   function theory(known) {
     if (!known) return "of all ranks’ time";
     const value = `${known.formula} = ${Units.percent(known.bubble)}`;
-    return known.applies ? `closed form: ${value}` : `${value} if stages are equal, hops free, nothing recomputed`;
+    return known.applies ? `closed form: ${value}` : `${value} if stages are equal, hops and updates free, nothing recomputed`;
   }
 
   /** Whether what each rank holds at most fits into `limit`. */
