@@ -1,4 +1,4 @@
-"""Writes docs/pictures/report.png: the report of a simulated run, as Chromium shows it.
+"""Writes docs/pictures/report.png and play.png: the report of a simulated run and `headrace play`, as in Chromium.
 
 python docs/make_screenshots.py
 
@@ -16,7 +16,7 @@ from math import exp
 from pathlib import Path
 from typing import Final
 
-from playwright.sync_api import sync_playwright
+from playwright.sync_api import Browser, ViewportSize, sync_playwright
 
 from headrace.layer_costs import LayerCosts
 from headrace.planner import Request, make_plan
@@ -24,11 +24,15 @@ from headrace.planner.run_profile import RunProfile
 from headrace.report.explain import explain
 from headrace.report.page.run import Run, StepLine, planned_again
 from headrace.report.page.run_page import run_page
+from headrace.report.play import play_page
 from headrace.simulate import simulate
 from headrace.timeline import Timeline, Track
 
 PICTURES: Final = Path(__file__).parent / "pictures"
-SIZE: Final = {"width": 1180, "height": 1180}
+REPORT_SIZE: Final[ViewportSize] = {"width": 1180, "height": 1180}
+PLAY_SIZE: Final[ViewportSize] = {"width": 1180, "height": 900}
+PLAYED: Final = "#schedule=zb-h1&beside=1f1b&heavy=last&factor=1.3&latency=0.1&update=1"
+DRAWN: Final = "new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))"
 BLOCKS: Final = 14
 MIB: Final = 2.0**20
 
@@ -109,17 +113,26 @@ def _chromium() -> str:
     return found
 
 
+def _shoot(browser: Browser, html: Path, address: str, size: ViewportSize) -> None:
+    """Write what the page `html` looks like, beside the other pictures and under its name."""
+    tab = browser.new_context(offline=True, viewport=size, device_scale_factor=1.5).new_page()
+    tab.goto(html.as_uri() + address)
+    if address:
+        tab.wait_for_selector("html[data-ready]")
+    tab.evaluate(DRAWN)
+    tab.screenshot(path=PICTURES / f"{html.stem}.png")
+
+
 def main() -> None:
-    """Write the picture."""
+    """Write the pictures."""
     PICTURES.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
-        html = Path(folder) / "report.html"
-        html.write_text(run_page(example()), encoding="utf-8")
+        report, play = Path(folder) / "report.html", Path(folder) / "play.html"
+        report.write_text(run_page(example()), encoding="utf-8")
+        play.write_text(play_page(), encoding="utf-8")
         browser = playwright.chromium.launch(executable_path=_chromium(), args=["--no-sandbox", "--disable-gpu"])
-        tab = browser.new_context(offline=True, viewport=SIZE, device_scale_factor=1.5).new_page()
-        tab.goto(html.as_uri())
-        tab.evaluate("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
-        tab.screenshot(path=PICTURES / "report.png")
+        _shoot(browser, report, "", REPORT_SIZE)
+        _shoot(browser, play, PLAYED, PLAY_SIZE)
         browser.close()
 
 

@@ -92,7 +92,11 @@ def costs(s, schedule):
         backward_input=each["backward_input"],
         backward_weight=each["backward_weight"],
         recompute=each["recompute_cost"],
+        update=s["update"] * ranks / stages,
         transfer=s["latency"],
+        message=s["message"] * 2**30 / schedule.segments,
+        bandwidth=s["bandwidth"] * 2**30,
+        one_at_a_time=s["link"] == "one",
         pair=None if s["pair"] == 100 else [(f + i + w) * (s["pair"] / 100) for f, i, w in parts],
         memory=Memory(
             activations=activations,
@@ -143,6 +147,7 @@ def test_every_control_moves_what_is_shown(play):
     moves = [
         *({"ranks": 5}, {"micro_batches": 12}, {"schedule": "interleaved"}, {"choice": 3}, {"recompute": "always"}),
         *({"recompute_cost": 0.5}, {"recompute": "except_last"}, {"forward": 1.25}, {"latency": 0.15}),
+        *({"message": 1.5}, {"bandwidth": 2}, {"link": "one"}, {"update": 0.75}),
         *({"backward_input": 0.75}, {"backward_weight": 1.5}, {"factor": 1.7}, {"heavy": "first"}, {"heavy": "middle"}),
         *({"heavy": "rising"}, {"cap": 10}, {"parameters": 3}, {"activations": 4.5}, {"stage_input": 25}),
         *({"schedule": "zb-h1"}, {"for_weight": 80}, {"cap": 0}, {"recompute": "never"}, {"schedule": "dualpipe-v"}),
@@ -173,7 +178,7 @@ def test_any_setting_agrees_with_python(play):
                 value = control.least + control.step * rng.randint(0, steps)
                 settings[control.name] = int(value) if control.step == 1 else round(value, 2)
         settings |= {"recompute": rng.choice(["never", "always", "except_last"])}
-        settings |= {"heavy": rng.choice(["first", "middle", "last", "rising"])}
+        settings |= {"heavy": rng.choice(["first", "middle", "last", "rising"]), "link": rng.choice(["freely", "one"])}
         if name in CHOICES:
             settings["choice"] = rng.choice(CHOICES[name].values)
         if name in ("chimera", "dualpipe"):
@@ -200,6 +205,9 @@ def test_theory_stands_beside_where_it_holds(play):
     expect(page.locator("#words")).to_contain_text("27.3 % of all ranks’ time, as theory says: (p−1)/(m+p−1)")
     page.locator("#latency").fill("0.5")
     expect(page.locator("#bubble-note")).to_contain_text("27.3 % if stages are equal")
+    for other in ("message", "update"):
+        page = play(schedule="1f1b", **{other: 1})
+        expect(page.locator("#bubble-note")).to_contain_text("27.3 % if stages are equal")
     page.locator("#schedule").select_option("zb-v")
     expect(page.locator("#bubble-note")).to_have_text("of all ranks’ time")
 

@@ -70,7 +70,8 @@ def by_python(schedule, costs):
 
 
 def as_data(costs, **schedule):
-    names = ("forward", "backward_input", "backward_weight", "recompute", "transfer", "pair", "update")
+    seconds = ("forward", "backward_input", "backward_weight", "recompute", "transfer", "pair", "update")
+    names = (*seconds, "message", "bandwidth", "one_at_a_time")
     held = ("activations", "for_weight", "stage_input", "parameters", "version", "working", "shared")
     return {
         **schedule,
@@ -119,13 +120,15 @@ def any_costs(rng, schedule):
 
     s = schedule.stages
     seconds = {name: several(s) for name in ("forward", "backward_input", "backward_weight")}
-    asynchronous = {"update": several(s)} if schedule.asynchronous else {}
     return Costs(
         **seconds,
-        **asynchronous,
+        update=rng.choice([0, several(s)]),
         recompute=rng.choice([None, several(s)]),
         pair=rng.choice([None, several(s)]),
         transfer=several(s - 1),
+        message=rng.choice([0, several(s - 1)]),
+        bandwidth=rng.choice([None, 0.5, rng.uniform(0.5, 9)]),
+        one_at_a_time=rng.random() < 0.5,
         memory=Memory(*(several(s) for _ in range(7))),
     )
 
@@ -145,7 +148,7 @@ def test_random_schedules_and_costs(rules):
 EXPLAINED = """cases => JSON.stringify(JSON.parse(cases).map(({text, costs}) => {
   const timeline = Simulate.simulate(Rows.parse(text), costs);
   return {
-    waits: timeline.spans.map(span => span.waits),
+    waits: timeline.spans.map(span => span.waits && span.waits.action.name),
     critical: timeline.spans.filter(span => span.critical).map(span => span.action.name),
     parts: timeline.tracks.map((_, rank) => Simulate.parts(timeline, rank)),
   };
@@ -155,7 +158,17 @@ EXPLAINED = """cases => JSON.stringify(JSON.parse(cases).map(({text, costs}) => 
 def test_waits_critical_path_and_parts(rules):
     rng = random.Random(11)
     schedules = [schedule for schedule, _, _ in (any_schedule(rng) for _ in range(120))]
-    costs = [Costs(*(rng.uniform(0.1, 3) for _ in range(3)), transfer=rng.uniform(0, 1)) for _ in schedules]
+    costs = [
+        Costs(
+            *(rng.uniform(0.1, 3) for _ in range(3)),
+            transfer=rng.uniform(0, 1),
+            update=rng.choice([0, rng.uniform(0.1, 2)]),
+            message=rng.choice([0, rng.uniform(0, 3)]),
+            bandwidth=2.5,
+            one_at_a_time=not schedule.pairs and rng.random() < 0.5,  # of two that came, Python takes the one sent last
+        )
+        for schedule in schedules
+    ]
     asked = [as_data(of, text=schedule.to_text()) for schedule, of in zip(schedules, costs, strict=True)]
     answers = json.loads(rules.evaluate(EXPLAINED, json.dumps(asked)))
     for schedule, of, found in zip(schedules, costs, answers, strict=True):

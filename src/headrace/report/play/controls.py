@@ -103,7 +103,13 @@ SECONDS: Final[tuple[Control, ...]] = (
     Slider("backward_input", "Backward for the input, I", 0, 4, 0.25, 1, "s"),
     Slider("backward_weight", "Backward for the weights, W", 0, 4, 0.25, 1, "s", "A whole backward, B, takes I + W."),
     Slider("recompute_cost", "Recompute, R", 0, 4, 0.25, 1, "s"),
+    Slider(
+        "update", "Update, U", 0, 4, 0.25, 0, "s", "At the end of the step, or wherever the schedule has its own U."
+    ),
     Slider("latency", "Latency of a hop between ranks", 0, 2, 0.05, 0, "s"),
+    Slider("message", "Message between stages", 0, 4, 0.1, 0, "GiB", "Of one micro-batch, in each direction."),
+    Slider("bandwidth", "Bandwidth of a link", 1, 50, 1, 10, "GiB/s"),
+    Select("link", "A link carries", (("freely", "messages side by side"), ("one", "one message at a time"))),
     Slider("pair", "An overlapped pair takes", 50, 100, 5, 100, "%", "Of what its forward and backward take alone."),
 )
 UNEVEN: Final[tuple[Control, ...]] = (
